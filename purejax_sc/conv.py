@@ -1,0 +1,74 @@
+"""3x3 convolutions in two forms that give the same numbers, and the choice between them.
+
+XLA's CPU convolution is an order of magnitude slower inside `scan` than outside, and `vmap` over seeds (one kernel per
+seed) turns it into a grouped convolution that is slower still. As shifted slices and one matrix product neither
+matters. Accelerators have good convolutions and keep them. `bench/conv.py` measures both on the machine at hand.
+"""
+
+from typing import Literal
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from purejax_sc.types import Array
+
+Form = Literal["auto", "matmul", "lax"]
+Padding = Literal["SAME", "VALID"]
+
+
+class Conv(nn.Module):
+    """`flax.linen.Conv` for images [M, H, W, C] -> [M, H', W', features], with the same parameters and initialisers.
+
+    form: `lax` for XLA's convolution, `matmul` for slices and a product, `auto` to choose by back end.
+    """
+
+    features: int
+    kernel_size: tuple[int, int] = (3, 3)
+    strides: tuple[int, int] = (1, 1)
+    padding: Padding = "SAME"
+    form: Form = "auto"
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        chex.assert_rank(x, 4)
+        shape = (*self.kernel_size, x.shape[-1], self.features)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        convolve = matmul_conv if self._by_matmul() else lax_conv
+        return convolve(x, kernel, self.strides, self.padding) + bias.reshape(1, 1, 1, -1)
+
+    def _by_matmul(self) -> bool:
+        if self.form == "auto":
+            return self.kernel_size == (1, 1) or jax.default_backend() == "cpu"
+        return self.form == "matmul"
+
+
+def lax_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
+    """XLA's convolution of x [M, H, W, C] with kernel [h, w, C, features]."""
+    return jax.lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def matmul_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
+    """The same as a matrix product of patches [M, H', W', h w C] and the kernel [h w C, features]."""
+    height, width, _, features = kernel.shape
+    pads = jax.lax.padtype_to_pads(x.shape[1:3], (height, width), strides, padding)
+    x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
+    # Rows and columns of the output: the windows that fit.
+    rows, columns = ((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], (height, width), strides, strict=True))
+
+    def shifted(i: int, j: int) -> Array:
+        """What entry (i, j) of the kernel meets at every output position."""
+        last_row, last_column = i + (rows - 1) * strides[0], j + (columns - 1) * strides[1]
+        return x[:, i : last_row + 1 : strides[0], j : last_column + 1 : strides[1]]
+
+    # In the order of the kernel's own axes, so that the kernel only needs a reshape.
+    patches = jnp.concatenate([shifted(i, j) for i in range(height) for j in range(width)], axis=-1)
+    return patches @ kernel.reshape(-1, features)
+
+
+def max_pool(x: Array, stride: int) -> Array:
+    """3x3 max-pooling of x [M, H, W, C] -> [M, ceil(H / stride), ceil(W / stride), C]."""
+    chex.assert_rank(x, 4)
+    return nn.max_pool(x, (3, 3), strides=(stride, stride), padding="SAME")

@@ -1,0 +1,121 @@
+"""The batched driver: many copies of one `Env`, resets, and episode statistics.
+
+Every environment gives the same stream. Row by row, with x an observation:
+
+    termination after x2:   x0 first   x1         x2              y0 first
+                            d = 1      d = 1      d = 0           d = 1 ...
+
+    truncation after x2:    x0 first   x1         x2              x3 not valid    y0 first
+                            d = 1      d = 1      d = 1           d = 0           d = 1 ...
+
+A terminated row resets at once. A truncated row first shows its final observation, so that the step before
+can bootstrap from it; the next step then ignores the action, resets, and emits reward 0 and discount 0.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from purejax_sc.config import ConfigError, EnvOptions
+from purejax_sc.types import Array, Env, EpisodeStats, Key, Observation, Tree
+
+
+class DriverState(NamedTuple):
+    """B rows between two steps.
+
+    env:            tree [B, ...], the environments' own states.
+    obs:            Observation [B, ...] to act on.
+    episode_return: float32 [B], rewards of the running episode so far, undiscounted. With two players each
+                    reward counts as the mover's, so a game that pays at its end has its last mover's result.
+    episode_length: int32 [B], its steps so far.
+    """
+
+    env: Tree
+    obs: Observation
+    episode_return: Array
+    episode_length: Array
+
+
+def init(env: Env, key: Key, num_envs: int) -> DriverState:
+    """Start `num_envs` = B independent episodes."""
+    env_state, first = jax.vmap(env.init)(jax.random.split(key, num_envs))
+    chex.assert_shape(first.obs, (num_envs, *env.spec.obs_shape))
+    chex.assert_type(first.obs, env.spec.obs_dtype)
+    obs = Observation(
+        frame=first.obs,
+        legal=first.legal,
+        prev_action=jnp.zeros(num_envs, jnp.int32),
+        prev_reward=jnp.zeros(num_envs, jnp.float32),
+        first=jnp.ones(num_envs, bool),
+        valid=jnp.ones(num_envs, bool),
+    )
+    return DriverState(env_state, obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+
+
+def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverState, Array, Array, EpisodeStats]:
+    """Act in every row once.
+
+    Args:
+      env:    static.
+      key:    for the dynamics and the resets.
+      state:  of B rows.
+      action: integer [B]; ignored in rows whose observation is not valid.
+
+    Returns:
+      The next state; reward float32 [B] and discount float32 [B] that followed the action, both 0 where it was
+      ignored; the sums over the episodes that this step ended, by termination or truncation.
+    """
+    num_envs = state.obs.first.shape[0]
+    chex.assert_shape(action, (num_envs,))
+    action = action.astype(jnp.int32)
+    key_step, key_reset = jax.random.split(key)
+    stepped_state, stepped = jax.vmap(env.step)(jax.random.split(key_step, num_envs), state.env, action)
+    # A conditional reset would run for every row under vmap all the same.
+    fresh_state, fresh = jax.vmap(env.init)(jax.random.split(key_reset, num_envs))
+
+    acted = state.obs.valid
+    reward = jnp.where(acted, stepped.reward, 0.0)
+    discount = jnp.where(acted, stepped.discount, 0.0)
+    terminated = acted & (stepped.discount == 0.0)
+    truncated = acted & stepped.truncated & ~terminated
+    reset = terminated | ~acted
+
+    obs = Observation(
+        frame=_where(reset, fresh.obs, stepped.obs),
+        legal=_where(reset, fresh.legal, stepped.legal),
+        prev_action=jnp.where(reset, 0, action),
+        prev_reward=jnp.where(reset, 0.0, reward),
+        first=reset,
+        valid=~truncated,
+    )
+    ended = terminated | truncated
+    episode_return = state.episode_return + reward
+    episode_length = state.episode_length + acted
+    stats = EpisodeStats(
+        count=jnp.sum(ended, dtype=jnp.float32),
+        return_sum=jnp.sum(jnp.where(ended, episode_return, 0.0)),
+        length_sum=jnp.sum(jnp.where(ended, episode_length, 0), dtype=jnp.float32),
+    )
+    next_state = DriverState(
+        env=_where(reset, fresh_state, stepped_state),
+        obs=obs,
+        episode_return=jnp.where(ended, 0.0, episode_return),
+        episode_length=jnp.where(ended, 0, episode_length),
+    )
+    return next_state, reward, discount, stats
+
+
+def check_options(name: str, options: EnvOptions, known: Sequence[str]) -> None:
+    """Raise ConfigError if an option is set that the environment `name` does not have."""
+    for option, value in options:
+        if option not in known and value != EnvOptions.model_fields[option].default:
+            raise ConfigError(f"env_options.{option}={value}: {name} has no such option; it has {', '.join(known)}")
+
+
+def _where(rows: Array, on_true: Tree, on_false: Tree) -> Tree:
+    """Choose whole rows of two trees [B, ...] by a mask [B]."""
+    return jax.vmap(lambda row, x, y: jax.tree.map(partial(jnp.where, row), x, y))(rows, on_true, on_false)

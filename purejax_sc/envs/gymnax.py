@@ -1,0 +1,120 @@
+"""Adapter for gymnax (1.x): every registered environment with discrete actions."""
+
+from typing import Any, NamedTuple
+
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments import spaces
+
+from purejax_sc.config import ConfigError, EnvOptions
+from purejax_sc.envs.base import check_options
+from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
+
+_CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
+_DOWNLOADS = ("MNISTBandit-bsuite",)  # fetches its images when it is made
+# Our option -> the argument of the environment's constructor.
+_ARGUMENTS = {
+    "DeepSea-bsuite": {"size": "size"},
+    "FrozenLake-misc": {"map_name": "map_name", "slippery": "is_slippery"},
+}
+
+
+def discrete_names() -> tuple[str, ...]:
+    """Registered gymnax environments that `make_gymnax` accepts."""
+    return tuple(name for name in gymnax.registered_envs if name not in _CONTINUOUS + _DOWNLOADS)
+
+
+def is_registered(name: str) -> bool:
+    return name in gymnax.registered_envs and name not in _DOWNLOADS
+
+
+def make_gymnax(name: str, options: EnvOptions) -> Env:
+    """A registered gymnax environment as an `Env`. Raises ConfigError for options it lacks and for continuous actions.
+
+    MinAtar games have gymnax's minimal action sets and, unlike the original, no sticky actions unless asked for.
+    """
+    arguments = _ARGUMENTS.get(name, {})
+    is_minatar = name.endswith("-MinAtar")
+    check_options(f"gymnax/{name}", options, ("max_steps", *arguments, *(("sticky_actions",) if is_minatar else ())))
+    chosen = {argument: getattr(options, option) for option, argument in arguments.items()}
+    environment, params = gymnax.make(name, **{argument: x for argument, x in chosen.items() if x is not None})
+    if not isinstance(environment.action_space(params), spaces.Discrete):
+        raise ConfigError(f"env='gymnax/{name}' has continuous actions, but the agent needs discrete actions")
+    if options.max_steps is not None:
+        params = params.replace(max_steps_in_episode=options.max_steps)
+    env = adapt(environment, params, jnp.bool_ if is_minatar else jnp.float32)
+    return with_sticky_actions(env, options.sticky_actions) if options.sticky_actions else env
+
+
+def adapt(environment: Any, params: Any, obs_dtype: Any = jnp.float32) -> Env:
+    """A gymnax environment with discrete actions and its params as an `Env`.
+
+    Observations are stored as `obs_dtype`; a scalar integer becomes a one-hot float32 vector.
+    """
+    space = environment.observation_space(params)
+    one_hot = isinstance(space, spaces.Discrete)
+    spec = EnvSpec(
+        num_actions=environment.action_space(params).n,
+        obs_shape=(space.n,) if one_hot else tuple(space.shape),
+        obs_dtype=np.dtype(obs_dtype),
+        two_player=False,
+    )
+
+    def show(obs: Array, reward: Array | float, terminated: Array | bool, truncated: Array | bool) -> Step:
+        return Step(
+            obs=jax.nn.one_hot(obs, space.n, dtype=obs_dtype) if one_hot else obs.astype(obs_dtype),
+            legal=jnp.ones(spec.num_actions, bool),
+            reward=jnp.asarray(reward, jnp.float32),
+            discount=jnp.where(terminated, 0.0, 1.0).astype(jnp.float32),
+            truncated=jnp.asarray(truncated, bool),
+            player=jnp.zeros((), jnp.int32),
+            metrics={},
+        )
+
+    def init(key: Key) -> tuple[Tree, Step]:
+        obs, state = environment.reset_env(key, params)
+        return _without_weak_types(state), show(obs, 0.0, False, False)
+
+    def step(key: Key, state: Tree, action: Array) -> tuple[Tree, Step]:
+        # Not `environment.step`: it resets by itself and loses the final observation.
+        obs, state, reward, terminated, _ = environment.step_env(key, state, action, params)
+        # The time limit and the end of the game may fall on the same step (DeepSea's always do).
+        truncated = environment.is_truncated(state, params) & jnp.logical_not(terminated)
+        return _without_weak_types(state), show(obs, reward, terminated, truncated)
+
+    return Env(spec, init, step)
+
+
+class StickyState(NamedTuple):
+    """env: the inner environment's state. last_action: int32, the action executed last."""
+
+    env: Tree
+    last_action: Array
+
+
+def with_sticky_actions(env: Env, probability: float) -> Env:
+    """With `probability`, execute the action executed last instead of the one given (MinAtar's rule).
+
+    As in the original the last action starts as 0 (no-op), so the first action of an episode may be replaced
+    by it. The original carries the last action over to the next episode; here an episode depends on its key alone.
+    """
+
+    def init(key: Key) -> tuple[StickyState, Step]:
+        state, step = env.init(key)
+        return StickyState(state, jnp.zeros((), jnp.int32)), step
+
+    def step(key: Key, state: StickyState, action: Array) -> tuple[StickyState, Step]:
+        key_stick, key_env = jax.random.split(key)
+        sticks = jax.random.bernoulli(key_stick, probability)
+        action = jnp.where(sticks, state.last_action, action).astype(jnp.int32)
+        env_state, shown = env.step(key_env, state.env, action)
+        return StickyState(env_state, action), shown
+
+    return Env(env.spec, init, step)
+
+
+def _without_weak_types(state: Tree) -> Tree:
+    """Reset states hold Python numbers where later states hold arrays: jit would compile twice."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), state)

@@ -1,0 +1,48 @@
+"""A ring of sequences on the device, sampled uniformly. Explicit state, three pure functions.
+
+Rows are whole sequences, batch-major, so that adding is one slice update and sampling one gather; neither copies the
+ring when the caller donates the state.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from purejax_sc.types import Array, Key, Tree
+
+
+class ReplayState(NamedTuple):
+    """data: tree of [capacity, ...] rows. cursor: int32, the row written next. size: int32, rows filled."""
+
+    data: Tree
+    cursor: Array
+    size: Array
+
+
+def init(example: Tree, capacity: int) -> ReplayState:
+    """An empty ring of `capacity` rows shaped like `example` (arrays or ShapeDtypeStructs, without a batch axis)."""
+    data = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), example)
+    return ReplayState(data, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+
+
+def add(state: ReplayState, rows: Tree) -> ReplayState:
+    """Write rows (tree of [B, ...]) over the oldest ones. B must divide the capacity: a block never wraps around."""
+    capacity, batch = (jax.tree.leaves(tree)[0].shape[0] for tree in (state.data, rows))
+    if capacity % batch:
+        raise ValueError(f"a ring of {capacity} rows cannot take blocks of {batch}: make it a multiple")
+    data = jax.tree.map(
+        lambda ring, new: jax.lax.dynamic_update_slice_in_dim(ring, new, state.cursor, axis=0), state.data, rows
+    )
+    return ReplayState(data, (state.cursor + batch) % capacity, jnp.minimum(state.size + batch, capacity))
+
+
+def sample(state: ReplayState, key: Key, batch: int) -> Tree:
+    """`batch` rows drawn uniformly with replacement from those filled; at least one must be."""
+    index = jax.random.randint(key, (batch,), 0, state.size)
+    return jax.tree.map(lambda ring: ring[index], state.data)
+
+
+def num_bytes(example: Tree, capacity: int) -> int:
+    """Memory of a ring of `capacity` rows shaped like `example`."""
+    return capacity * sum(x.size * jnp.dtype(x.dtype).itemsize for x in jax.tree.leaves(example))

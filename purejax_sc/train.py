@@ -1,0 +1,213 @@
+"""The on-device driver (Anakin): acting, replay and learning as one pure function.
+
+`jax.jit(make_train(config))(key)` trains one agent; `jax.jit(jax.vmap(make_train(config)))(keys)` sweeps seeds, and a
+`vmap` over the second argument sweeps hyper-parameters. Nothing here is a loss, a target or an optimiser.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from purejax_sc import muesli, networks, replay
+from purejax_sc.config import Config, ConfigError, Hyper
+from purejax_sc.envs import base, make_env
+from purejax_sc.transforms import masked_logits
+from purejax_sc.types import Array, Env, EpisodeStats, Key, LearnerState, Model, Params, Sequence, Transition, Tree
+
+Placement = Literal["vmap", "map"]
+
+
+class TrainState(NamedTuple):
+    """Everything that a run carries from one iteration to the next.
+
+    carry: the actor's recurrent state [num_envs, ...]. replay: () when the batch is all fresh.
+    """
+
+    learner: LearnerState
+    driver: base.DriverState
+    carry: Tree
+    replay: replay.ReplayState | tuple[()]
+    key: Key
+
+
+class Trainer(NamedTuple):
+    """init: (key) -> state.   iterate: (state, hyper) -> (state, metrics): act, store, learn once.
+
+    metrics: dict of float32 scalars. `episode_*` are sums over the episodes that ended while acting.
+    """
+
+    init: Callable[[Key], TrainState]
+    iterate: Callable[[TrainState, Hyper], tuple[TrainState, dict[str, Array]]]
+
+
+def make_trainer(config: Config, env: Env | None = None) -> Trainer:
+    """Build the parts and refuse what cannot run. `env` replaces the one that `config.env` names.
+
+    Raises ConfigError: unknown environment, a network that does not fit it, a replay that does not fit in memory.
+    """
+    env = env or make_env(config)
+    model = networks.make_model(config, env.spec)
+    learner = muesli.make_learner(config, model, env.spec)
+    num_envs, capacity = config.train.num_envs, config.replay_capacity_sequences
+
+    def init(key: Key) -> TrainState:
+        key_learner, key_env, key_rest = jax.random.split(key, 3)
+        driver = base.init(env, key_env, num_envs)
+        row = _sequence_shapes(config, env, model)
+        ring = replay.init(row, capacity) if config.replay_sequences else ()
+        return TrainState(learner.init(key_learner), driver, model.initial_carry(num_envs), ring, key_rest)
+
+    def iterate(state: TrainState, hyper: Hyper) -> tuple[TrainState, dict[str, Array]]:
+        key, key_act, key_learn = jax.random.split(state.key, 3)
+        params = state.learner.target if config.muesli.actor == "prior" else state.learner.params  # L7
+        driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, key_act, config)
+        rows = _swap_time(fresh)
+        ring = replay.add(state.replay, rows) if config.replay_sequences else ()
+        new, metrics = _learn(config, learner, state.learner, rows, ring, key_learn, hyper)
+        metrics |= {f"episode_{name}": value for name, value in episodes._asdict().items()}
+        return TrainState(new, driver, carry, ring, key), metrics
+
+    _check_memory(config, env, model)
+    return Trainer(init, iterate)
+
+
+def make_train(config: Config, env: Env | None = None) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
+    """train(key, hyper=None) -> (state, metrics [num_iterations]): a whole run, one pure function.
+
+    `hyper` overrides `config.hyper`; its fields may be traced. Raises ConfigError as `make_trainer`.
+    """
+    trainer = make_trainer(config, env)
+
+    def train(key: Key, hyper: Hyper | None = None) -> tuple[TrainState, dict[str, Array]]:
+        hyper = as_arrays(config.hyper if hyper is None else hyper)
+        return jax.lax.scan(
+            lambda state, _: trainer.iterate(state, hyper), trainer.init(key), length=config.num_iterations
+        )
+
+    return train
+
+
+def make_chunk(trainer: Trainer) -> Callable[[TrainState, Hyper, Array], tuple[TrainState, dict[str, Array]]]:
+    """chunk(state, hyper, n) -> (state, metrics averaged over n iterations), for a host that looks in between.
+
+    n is traced: one compiled program serves chunks of every length.
+    """
+
+    def chunk(state: TrainState, hyper: Hyper, n: Array) -> tuple[TrainState, dict[str, Array]]:
+        hyper = as_arrays(hyper)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(trainer.iterate, state, hyper)[1])
+
+        def body(_: Array, carry: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
+            state, totals = carry
+            state, metrics = trainer.iterate(state, hyper)
+            return state, jax.tree.map(jnp.add, totals, metrics)
+
+        state, totals = jax.lax.fori_loop(0, n, body, (state, zeros))
+        return state, jax.tree.map(lambda x: x / n, totals)
+
+    return chunk
+
+
+def over_seeds(function: Callable[..., Any], placement: Placement) -> Callable[..., Any]:
+    """`function` over the leading axis of its first argument: all seeds at once, or one after the other.
+
+    Both are one compiled program. `map` runs each seed at the speed of a single run, which is what a CPU wants;
+    `vmap` fills an accelerator.
+    """
+    if placement == "vmap":
+        return lambda first, *rest: jax.vmap(function, (0, *(None for _ in rest)))(first, *rest)
+    return lambda first, *rest: jax.lax.map(lambda x: function(x, *rest), first)
+
+
+def default_placement() -> Placement:
+    return "map" if jax.default_backend() == "cpu" else "vmap"
+
+
+def as_arrays(hyper: Hyper) -> Hyper:
+    """float32 arrays, so that a number given by config and the same number traced take the same path."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), hyper)
+
+
+def act(
+    env: Env, model: Model, params: Params, driver: base.DriverState, carry: Tree, key: Key, config: Config
+) -> tuple[base.DriverState, Tree, Sequence, EpisodeStats]:
+    """Act T steps in every environment: the driver and carry after them, the sequence, the episodes that ended."""
+
+    def step(state: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Any]:
+        driver, carry = state
+        key_action, key_env = jax.random.split(key)
+        e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], driver.obs), carry)
+        logits = masked_logits(model.root_policy(params.root_policy, e[0]), driver.obs.legal)
+        action = jax.random.categorical(key_action, logits)
+        after, reward, discount, episodes = base.step(env, key_env, driver, action)
+        return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes)
+
+    keys = jax.random.split(key, config.train.sequence_length)
+    (after, carry_after), (steps, episodes) = jax.lax.scan(step, (driver, carry), keys)
+    obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), steps.obs, after.obs)
+    sequence = Sequence(obs, steps.action, steps.logits, steps.reward, steps.discount, carry)
+    return after, carry_after, sequence, jax.tree.map(jnp.sum, episodes)
+
+
+def _learn(
+    config: Config, learner: muesli.Learner, state: LearnerState, rows: Sequence, ring: Any, key: Key, hyper: Hyper
+) -> tuple[LearnerState, dict[str, Array]]:
+    """Update on every block of fresh rows (batch-major), each joined by its share of replay."""
+
+    def update(state: LearnerState, x: tuple[Sequence, Key]) -> tuple[LearnerState, dict[str, Array]]:
+        fresh, key = x
+        key_sample, key_update = jax.random.split(key)
+        if config.replay_sequences:
+            old = replay.sample(ring, key_sample, config.replay_sequences)
+            if config.replay.carry == "zero":  # N2
+                old = old._replace(carry=jax.tree.map(jnp.zeros_like, old.carry))
+            fresh = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), fresh, old)
+        return learner.update(state, _swap_time(fresh), key_update, hyper)
+
+    num = config.updates_per_iteration
+    blocks = jax.tree.map(lambda x: jnp.reshape(x, (num, -1, *x.shape[1:])), rows)
+    xs = (blocks, jax.random.split(key, num))
+    if num == 1:  # no loop around a single update: convolutions are slower inside one
+        return update(state, jax.tree.map(lambda x: x[0], xs))
+    state, metrics = jax.lax.scan(update, state, xs)
+    return state, jax.tree.map(jnp.mean, metrics)
+
+
+def _swap_time(sequence: Sequence) -> Sequence:
+    """[T, B, ...] <-> [B, T, ...]; the carry has no time axis."""
+    swapped = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), sequence._replace(carry=()))
+    return swapped._replace(carry=sequence.carry)
+
+
+def _sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
+    """Shapes and dtypes of one stored row: a sequence without its batch axis."""
+
+    def make(key: Key) -> Sequence:
+        key_params, key_env, key_act = jax.random.split(key, 3)
+        driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
+        return _swap_time(act(env, model, model.init(key_params), driver, carry, key_act, config)[2])
+
+    shapes = jax.eval_shape(make, jax.random.key(0))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
+
+
+def replay_bytes(config: Config, env: Env, model: Model) -> int:
+    """Memory of the replay of one seed."""
+    if not config.replay_sequences:
+        return 0
+    return replay.num_bytes(_sequence_shapes(config, env, model), config.replay_capacity_sequences)
+
+
+def _check_memory(config: Config, env: Env, model: Model) -> None:
+    stats = jax.local_devices()[0].memory_stats() or {}
+    memory = stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    need = replay_bytes(config, env, model)
+    if need > memory:
+        fits = int(config.replay.capacity * memory / need / 2)
+        raise ConfigError(
+            f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB per seed, the device has"
+            f" {memory / 2**30:.1f} GiB: set replay.capacity={fits} or less"
+        )

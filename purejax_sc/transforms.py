@@ -1,0 +1,103 @@
+"""Value transforms, gradient gates and the moving moment. Pure functions on arrays."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from purejax_sc.types import Array, Moment
+
+EPSILON = 1e-3  # slope of the linear part of h; keeps its inverse Lipschitz (Pohlen et al. 2018, MuZero)
+ILLEGAL = -1e9  # logit of an illegal action: probability exactly 0 in float32, and still finite times 0
+
+
+def signed_hyperbolic(x: Array) -> Array:
+    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x: raw rewards and values to the units of the losses.
+
+    Written as x / (sqrt(|x| + 1) + 1) + eps x, which is the same number with no cancellation near 0 and with
+    the right derivative at 0 (the printed form has none there).
+    """
+    return x / (jnp.sqrt(jnp.abs(x) + 1.0) + 1.0) + EPSILON * x
+
+
+def signed_parabolic(x: Array) -> Array:
+    """h^-1, the exact inverse of `signed_hyperbolic`.
+
+    The usual form subtracts nearly equal numbers and loses four digits around 1, as much as a one-step
+    advantage is worth. With w = 2 x / (sqrt(1 + 4 eps (|x| + 1 + eps)) + 1 + 2 eps) it is w (2 + |w|).
+    """
+    root = jnp.sqrt(1.0 + 4.0 * EPSILON * (jnp.abs(x) + 1.0 + EPSILON))
+    w = 2.0 * x / (root + 1.0 + 2.0 * EPSILON)
+    return w * (2.0 + jnp.abs(w))
+
+
+def two_hot(x: Array, bins: int, bins_max: float) -> Array:
+    """Probabilities on the two nearest of `bins` evenly spaced atoms in [-bins_max, bins_max], with mean x.
+
+    Args:
+      x: [...] scalars in the units of the atoms; clipped to their range.
+
+    Returns:
+      [..., bins]. Piecewise linear in x, so gradients flow: between two atoms they move weight from one to the
+      other; exactly on an atom they are 0.
+    """
+    atoms = jnp.linspace(-bins_max, bins_max, bins)
+    spacing = 2.0 * bins_max / (bins - 1)
+    distance = jnp.abs(jnp.clip(x, -bins_max, bins_max)[..., None] - jnp.reshape(atoms, (1,) * x.ndim + (bins,)))
+    return jnp.maximum(0.0, 1.0 - distance / spacing)
+
+
+def to_categorical(x: Array, bins: int, bins_max: float, transform: bool = True) -> Array:
+    """The categorical form [..., bins] of raw rewards or values [...]."""
+    return two_hot(signed_hyperbolic(x) if transform else x, bins, bins_max)
+
+
+def from_logits(logits: Array, bins_max: float, transform: bool = True) -> Array:
+    """Raw scalars [...] of categorical logits [..., bins]: the mean over the atoms, then the inverse transform."""
+    atoms = jnp.linspace(-bins_max, bins_max, logits.shape[-1])
+    mean = jax.nn.softmax(logits) @ atoms
+    return signed_parabolic(mean) if transform else mean
+
+
+def scale_gradient(x: Any, gate: Any) -> Any:
+    """x forward, `gate` times its gradient backward, on every leaf of a tree.
+
+    A Python 0 or 1 decides at trace time, so that no backward pass is built for a closed gate; a traced gate may be
+    a `vmap` axis.
+    """
+    if isinstance(gate, (int, float)):
+        if gate == 1:
+            return x
+        if gate == 0:
+            return jax.lax.stop_gradient(x)
+    return jax.tree.map(lambda leaf: gate * leaf + (1.0 - gate) * jax.lax.stop_gradient(leaf), x)
+
+
+def masked_logits(logits: Array, legal: Array) -> Array:
+    """Logits [..., A] with the illegal actions (legal [..., A] False) at probability 0."""
+    chex.assert_equal_shape([logits, legal])
+    return jnp.where(legal, logits, ILLEGAL)
+
+
+def init_moment() -> Moment:
+    """The moment before any update."""
+    return Moment(nu=jnp.zeros(()), decay_product=jnp.ones(()))
+
+
+def update_moment(moment: Moment, mean_square: Array, decay: Array) -> Moment:
+    """nu <- beta nu + (1 - beta) E[x^2]; uncentred, as in Muesli section 4.5."""
+    return Moment(decay * moment.nu + (1.0 - decay) * mean_square, decay * moment.decay_product)
+
+
+def moment_scale(moment: Moment, epsilon: Array) -> Array:
+    """sigma = sqrt(nu / (1 - beta^n) + eps), after at least one update: the first gives sqrt(E[x^2] + eps)."""
+    return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + epsilon)
+
+
+def masked_mean(x: Array, mask: Array) -> Array:
+    """Mean of x over the entries where mask (bool or 0/1, same shape) holds; 0 where none does."""
+    chex.assert_equal_shape([x, mask])
+    weight = mask.astype(x.dtype)
+    # The where keeps an infinite value at a masked entry from turning the sum into a NaN.
+    return jnp.sum(jnp.where(weight > 0, x, 0.0) * weight) / jnp.maximum(jnp.sum(weight), 1.0)

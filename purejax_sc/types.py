@@ -1,0 +1,185 @@
+"""The containers that travel between modules. Axes: T steps, B environments or sequences, A actions.
+
+`[B, ...]` stands for any number of trailing axes. Nothing here computes anything.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+Key = jax.Array  # a typed key from `jax.random.key`
+Tree = Any  # a pytree of arrays
+
+
+class EnvSpec(NamedTuple):
+    """What a network and a learner must know about an environment. Python values: static."""
+
+    num_actions: int
+    obs_shape: tuple[int, ...]
+    obs_dtype: Any  # the dtype in which observations are stored: bool, uint8 or float32
+    two_player: bool  # False: discounts are 0 or 1. True: 0 or -1, because the mover changes
+
+
+class Step(NamedTuple):
+    """What one unbatched environment shows after `init` or `step`.
+
+    obs:       [*obs_shape], from the view of the player to move.
+    legal:     bool [A]; all True where the game has no mask.
+    reward:    float32, to the player who just acted; 0 after `init`.
+    discount:  float32: 0 terminated, 1 goes on, -1 goes on and the mover changed.
+    truncated: bool: cut by a time limit (never together with discount 0).
+    player:    int32, whose turn it is (0 in a single-player environment).
+    metrics:   a dict of scalars with fixed keys.
+    """
+
+    obs: Array
+    legal: Array
+    reward: Array
+    discount: Array
+    truncated: Array
+    player: Array
+    metrics: dict[str, Array]
+
+
+class Env(NamedTuple):
+    """One unbatched environment as pure functions. `step` never resets: the batched driver does."""
+
+    spec: EnvSpec
+    init: Callable[[Key], tuple[Tree, Step]]
+    step: Callable[[Key, Tree, Array], tuple[Tree, Step]]  # (key, state, action) -> (state, step)
+
+
+class Observation(NamedTuple):
+    """What the agent sees at time t, with leading axes [T, B] or [B].
+
+    frame:       [..., *obs_shape] in the stored dtype.
+    legal:       bool [..., A] legal actions.
+    prev_action: int32 [...] the action before this observation (0 at an episode start).
+    prev_reward: float32 [...] the reward that came with this observation (0 at an episode start).
+    first:       bool [...] this is the first observation of an episode: recurrent state is reset here.
+    valid:       bool [...] False on the final observation of a truncated episode. Such an entry is kept in
+                 the stream so that the step before it can bootstrap from it; its own action has no effect
+                 (the environment resets instead) and no loss has its root there.
+    """
+
+    frame: Array
+    legal: Array
+    prev_action: Array
+    prev_reward: Array
+    first: Array
+    valid: Array
+
+
+class Transition(NamedTuple):
+    """One acting step: index t holds what was seen and done at t, and what followed.
+
+    obs:      Observation [T, B, ...] of the state acted in.
+    action:   int32 [T, B] a_t.
+    logits:   float32 [T, B, A] of the behaviour policy, illegal actions at a large negative number.
+    reward:   float32 [T, B] R_{t+1}, raw, to the player who acted.
+    discount: float32 [T, B] d_{t+1} of the environment: 0 ended, 1, or -1 (mover changed). Not yet times gamma.
+    """
+
+    obs: Observation
+    action: Array
+    logits: Array
+    reward: Array
+    discount: Array
+
+
+class Sequence(NamedTuple):
+    """T transitions and the observation after the last: all a learner needs. See `Transition` for the fields.
+
+    obs:   Observation [T + 1, B, ...].
+    carry: tree of [B, ...], the encoder's recurrent state before obs[0]; an empty tuple if feed-forward.
+    """
+
+    obs: Observation
+    action: Array
+    logits: Array
+    reward: Array
+    discount: Array
+    carry: Tree
+
+
+class EpisodeStats(NamedTuple):
+    """Episodes that ended at a step. Sums over rows; divide by `count`.
+
+    count: float32, episodes that ended.   return_sum: float32, their undiscounted returns.
+    length_sum: float32, their lengths in steps.
+    """
+
+    count: Array
+    return_sum: Array
+    length_sum: Array
+
+
+class Params(NamedTuple):
+    """The network's parameters by part, so that gates and tests can name a part.
+
+    encoder: representation, shared by the root heads and the model's start state.
+    dynamics: start state and transition of the model.   reward, value, policy: heads on imagined states (k >= 1).
+    root_value, root_policy: heads on encoded real states (k = 0).
+    """
+
+    encoder: Tree
+    dynamics: Tree
+    reward: Tree
+    value: Tree
+    root_value: Tree
+    policy: Tree
+    root_policy: Tree
+
+
+class Model(NamedTuple):
+    """A model of the world, its values and its policy as a tuple of pure functions.
+
+    Every function is given the parameters of the parts it needs and no others. M is one flat batch axis.
+    `e` is the encoding of a real state (`z_t^0` before the model), `z` a state of the model; both are single
+    arrays with leading axis M. Rewards and values leave as `out`, which `decode` turns into raw scalars [M].
+
+    init:          (key) -> Params
+    initial_carry: (batch size) -> tree of [B, ...], () if feed-forward
+    encode:        (encoder, Observation [T, B, ...], carry [B, ...]) -> (e [T, B, ...], carry after the last step).
+                   `first` resets the carry before that observation is read.
+    start:         (dynamics, e [M, ...]) -> z [M, ...], the model's state before any imagined action
+    step:          (dynamics, reward, z [M, ...], a [M, A]) -> (z_next, reward out). `a` is a distribution over
+                   actions: one-hot for a deep network, the policy itself for a tabular one
+    value:         (value, z [M, ...]) -> out       policy:      (policy, z [M, ...]) -> logits [M, A]
+    root_value:    (root_value, e [M, ...]) -> out  root_policy: (root_policy, e [M, ...]) -> logits [M, A]
+    decode:        (out) -> float32 [M] raw reward or value; differentiable
+    """
+
+    init: Callable[[Key], Params]
+    initial_carry: Callable[[int], Tree]
+    encode: Callable[[Tree, Observation, Tree], tuple[Array, Tree]]
+    start: Callable[[Tree, Array], Array]
+    step: Callable[[Tree, Tree, Array, Array], tuple[Array, Array]]
+    value: Callable[[Tree, Array], Array]
+    policy: Callable[[Tree, Array], Array]
+    root_value: Callable[[Tree, Array], Array]
+    root_policy: Callable[[Tree, Array], Array]
+    decode: Callable[[Array], Array]
+
+
+class Moment(NamedTuple):
+    """A debiased moving second moment. nu: running mean of squares. decay_product: beta^n after n updates."""
+
+    nu: Array
+    decay_product: Array
+
+
+class LearnerState(NamedTuple):
+    """All that an update reads and writes.
+
+    params: online parameters.   target: their moving average, which acts and makes all grounded targets.
+    opt_state: Adam's.   moment: second moment of the advantages.   updates: int32, updates done.
+    """
+
+    params: Params
+    target: Params
+    opt_state: Any
+    moment: Moment
+    updates: Array
