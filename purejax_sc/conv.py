@@ -1,8 +1,8 @@
-"""3x3 convolutions in two forms that give the same numbers, and the choice between them.
+"""Convolutions of images in three forms that give the same numbers, and the choice between them.
 
 XLA's CPU convolution is an order of magnitude slower inside `scan` than outside, and `vmap` over seeds (one kernel per
-seed) turns it into a grouped convolution that is slower still. As shifted slices and one matrix product neither
-matters. Accelerators have good convolutions and keep them. `bench/conv.py` measures both on the machine at hand.
+seed) turns it into a grouped convolution that is slower still. Matrix products suffer from neither. Accelerators have
+good convolutions and keep them. `bench/conv.py` measures all forms on the machine at hand.
 """
 
 from typing import Literal
@@ -11,17 +11,22 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from purejax_sc.types import Array
 
-Form = Literal["auto", "matmul", "lax"]
+Form = Literal["auto", "matmul", "banded", "lax"]
 Padding = Literal["SAME", "VALID"]
+
+# Where whole rows beat patches on a CPU: a banded kernel multiplies width / kernel width times too many numbers, and
+# patches of few channels are slow to gather.
+NARROW, FEW_CHANNELS = 16, 32
 
 
 class Conv(nn.Module):
     """`flax.linen.Conv` for images [M, H, W, C] -> [M, H', W', features], with the same parameters and initialisers.
 
-    form: `lax` for XLA's convolution, `matmul` for slices and a product, `auto` to choose by back end.
+    form: `lax` for XLA's convolution, `matmul` or `banded` for products, `auto` to choose by back end and size.
     """
 
     features: int
@@ -34,15 +39,17 @@ class Conv(nn.Module):
     def __call__(self, x: Array) -> Array:
         chex.assert_rank(x, 4)
         shape = (*self.kernel_size, x.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        convolve = matmul_conv if self._by_matmul() else lax_conv
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        convolve = FORMS[choose_form(x.shape[2], x.shape[3]) if self.form == "auto" else self.form]
         return convolve(x, kernel, self.strides, self.padding) + bias.reshape(1, 1, 1, -1)
 
-    def _by_matmul(self) -> bool:
-        if self.form == "auto":
-            return self.kernel_size == (1, 1) or jax.default_backend() == "cpu"
-        return self.form == "matmul"
+
+def choose_form(width: int, channels: int) -> Literal["matmul", "banded", "lax"]:
+    """The fastest form for images of this width and these input channels on the default back end."""
+    if jax.default_backend() != "cpu":
+        return "lax"
+    return "banded" if width <= NARROW and channels <= FEW_CHANNELS else "matmul"
 
 
 def lax_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
@@ -66,6 +73,26 @@ def matmul_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
     # In the order of the kernel's own axes, so that the kernel only needs a reshape.
     patches = jnp.concatenate([shifted(i, j) for i in range(height) for j in range(width)], axis=-1)
     return patches @ kernel.reshape(-1, features)
+
+
+def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
+    """The same by whole rows: patches [M H', h W C] and the kernel spread into a band matrix [h W C, W' features].
+
+    Most of the band is zeros, but rows are gathered in long contiguous pieces and the product is large.
+    """
+    height, width, channels, features = kernel.shape
+    x = jnp.pad(x, ((0, 0), *jax.lax.padtype_to_pads(x.shape[1:3], (height, width), strides, padding), (0, 0)))
+    rows, columns = ((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], (height, width), strides, strict=True))
+    # place[j, w, o]: entry j of the kernel meets input column w for output column o.
+    place = np.arange(x.shape[2])[:, None] == np.arange(columns) * strides[1] + np.arange(width)[:, None, None]
+    band = jnp.einsum("jwo,ijcf->iwcof", place.astype(np.float32), kernel)
+    lines = x.reshape(*x.shape[:2], -1)
+    patches = [lines[:, i : i + (rows - 1) * strides[0] + 1 : strides[0]] for i in range(height)]
+    out = jnp.concatenate(patches, axis=-1) @ band.reshape(-1, columns * features)
+    return out.reshape(x.shape[0], rows, columns, features)
+
+
+FORMS = {"matmul": matmul_conv, "banded": banded_conv, "lax": lax_conv}
 
 
 def max_pool(x: Array, stride: int) -> Array:

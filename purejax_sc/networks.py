@@ -6,7 +6,7 @@ the heads read and which head they are. Everything else is shared. To add a kind
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -43,23 +43,27 @@ class Parts(NamedTuple):
 def make_model(config: Config, spec: EnvSpec) -> Model:
     """The model that `config.network` describes, for an environment. Raises ConfigError on impossible sizes."""
     parts = KINDS[config.network.kind](config.network, spec)
-    policy = parts.head(spec.num_actions, POLICY_PLANES)
-    scalar = parts.head(config.muesli.bins, SCALAR_PLANES)  # one module for three heads: it holds no parameters
+    policy_head = parts.head(spec.num_actions, POLICY_PLANES)
+    scalar_head = parts.head(config.muesli.bins, SCALAR_PLANES)  # modules hold no parameters: one serves three heads
+    # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
+    transition: Callable[..., Any] = parts.dynamics.apply
+    policy: Callable[..., Any] = policy_head.apply
+    scalar: Callable[..., Any] = scalar_head.apply
 
     def step(dynamics: Tree, reward: Tree, z: Array, a: Array) -> tuple[Array, Array]:
-        z_next = parts.dynamics.apply(dynamics, z, a)
-        return z_next, scalar.apply(reward, parts.read(z_next))
+        z_next = transition(dynamics, z, a)
+        return z_next, scalar(reward, parts.read(z_next))
 
     return Model(
-        init=partial(_init, parts, policy, scalar, spec),
+        init=partial(_init, parts, policy_head, scalar_head, spec),
         initial_carry=parts.initial_carry,
         encode=parts.encoder.apply,
-        start=partial(parts.dynamics.apply, method="start"),
+        start=partial(transition, method="start"),
         step=step,
-        value=lambda value, z: scalar.apply(value, parts.read(z)),
-        policy=lambda params, z: policy.apply(params, parts.read(z)),
-        root_value=scalar.apply,
-        root_policy=policy.apply,
+        value=lambda params, z: scalar(params, parts.read(z)),
+        policy=lambda params, z: policy(params, parts.read(z)),
+        root_value=scalar,
+        root_policy=policy,
         decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
     )
 
@@ -70,8 +74,7 @@ def _init(parts: Parts, policy: nn.Module, scalar: nn.Module, spec: EnvSpec, key
         key, len(Params._fields)
     )
     (e, _), encoder = parts.encoder.init_with_output(key_encoder, _dummy_observation(spec), parts.initial_carry(1))
-    e = e[0]
-    a = jnp.zeros((1, spec.num_actions))
+    e, a = e[0], jnp.zeros((1, spec.num_actions))
     # `start` may have parameters of its own, so both methods of the dynamics run.
     z, dynamics = parts.dynamics.init_with_output(key_dynamics, e, a, method=lambda m, e, a: m(m.start(e), a))
     return Params(
@@ -150,9 +153,12 @@ class ResidualDynamics(nn.Module):
 
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
-        x = jnp.concatenate([z, a], axis=-1)
-        for _ in range(self.blocks):
-            x = z = z + nn.Dense(self.width)(nn.relu(nn.Dense(self.width)(x)))
+        # The action has a product of its own: initialised by its own width it is as loud as the latent, and a `vmap`
+        # over actions (the look-ahead) computes the latent's product once.
+        x = nn.Dense(self.width)(z) + nn.Dense(self.width, use_bias=False)(a)
+        z = z + nn.Dense(self.width)(nn.relu(x))
+        for _ in range(self.blocks - 1):
+            z = z + nn.Dense(self.width)(nn.relu(nn.Dense(self.width)(z)))
         return standardise(z)
 
 
@@ -303,7 +309,8 @@ class RecurrentDynamics(nn.Module):
         return jnp.concatenate([cell, jnp.tanh(cell)], axis=-1)
 
     def __call__(self, z: Array, a: Array) -> Array:
-        carry, _ = self.lstm(tuple(jnp.split(z, 2, axis=-1)), a)
+        cell, hidden = jnp.split(z, 2, axis=-1)
+        carry, _ = self.lstm((cell, hidden), a)
         return jnp.concatenate(carry, axis=-1)
 
 

@@ -261,7 +261,7 @@ class Progress:
     def say(self, text: str) -> None:
         if not self._quiet:
             print(text, file=sys.stderr, flush=True)
-        self._start = time.perf_counter()
+        self._start = time.perf_counter()  # the last message says that compiling is over: the rate counts from here
 
     def advance(self, env_steps: int, returns: np.ndarray) -> None:
         """Show that `env_steps` of all seeds together are done, and the mean of `returns` [seeds]."""

@@ -1,0 +1,183 @@
+"""Slow NumPy references for the tests: one entry at a time, straight from the papers' equations, in float64.
+
+Arrays carry a leading time axis T and any trailing axes; index t is the step whose action is a_t, so `reward[t]` is
+R_{t+1} and `discount[t]` is d_{t+1}.
+"""
+
+import itertools
+import warnings
+
+import numpy as np
+
+with warnings.catch_warnings():  # TensorFlow Probability, which rlax imports, uses names that jax has deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import rlax as rlax  # the tests' second opinion
+
+
+def entries(shape):
+    """Every index of the trailing axes."""
+    return itertools.product(*(range(n) for n in shape))
+
+
+def hyperbolic(x):
+    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, as printed."""
+    x = np.asarray(x, np.float64)
+    return np.sign(x) * (np.sqrt(np.abs(x) + 1) - 1) + 1e-3 * x
+
+
+def lambda_returns(reward, discount, v_next, lambda_):
+    """The weighted sum of all n-step returns: (1 - lambda) sum_n lambda^(n-1) G^(n), the longest takes the rest."""
+    reward, discount, v_next = (np.asarray(x, np.float64) for x in (reward, discount, v_next))
+    out = np.zeros_like(reward)
+    for i in entries(reward.shape[1:]):
+        r, d, v = (x[(slice(None), *i)] for x in (reward, discount, v_next))
+        for t in range(len(r)):
+            longest = len(r) - t
+            for n in range(1, longest + 1):
+                g, weight = 0.0, 1.0
+                for j in range(t, t + n):
+                    g += weight * r[j]
+                    weight *= d[j]
+                g += weight * v[t + n - 1]
+                share = lambda_ ** (n - 1) * (1.0 if n == longest else 1 - lambda_)
+                out[(t, *i)] += share * g
+    return out
+
+
+def retrace(reward, discount, v_next, q_next, rho_next, lambda_):
+    """Munos et al. 2016: G_t = q_t + sum_s (prod of discount c) delta_s, with delta_s = r + d V_{s+1} - q_s.
+
+    q_0 cancels out of the sum, so any number may stand for it.
+    """
+    reward, discount, v_next = (np.asarray(x, np.float64) for x in (reward, discount, v_next))
+    out = np.zeros_like(reward)
+    for i in entries(reward.shape[1:]):
+        r, d, v = (x[(slice(None), *i)] for x in (reward, discount, v_next))
+        q = np.concatenate([[7.0], np.asarray(q_next, np.float64)[(slice(None), *i)]])  # q[t] at s_t; the 7 cancels
+        rho = np.concatenate([[1.0], np.asarray(rho_next, np.float64)[(slice(None), *i)]])
+        for t in range(len(r)):
+            total, trace = q[t], 1.0
+            for s in range(t, len(r)):
+                if s > t:
+                    trace *= d[s - 1] * lambda_ * min(1.0, rho[s])
+                total += trace * (r[s] + d[s] * v[s] - q[s])
+            out[(t, *i)] = total
+    return out
+
+
+def vtrace(v, v_next, reward, discount, rho, lambda_):
+    """Espeholt et al. 2018, Eq. 1: v_t + sum_s (prod_{i<s} discount c_i) rho_s (r_s + d_s v_{s+1} - v_s)."""
+    v, v_next, reward, discount, rho = (np.asarray(x, np.float64) for x in (v, v_next, reward, discount, rho))
+    out = v.copy()
+    for i in entries(reward.shape[1:]):
+        for t in range(len(reward)):
+            trace = 1.0
+            for s in range(t, len(reward)):
+                at = (s, *i)
+                clipped = min(1.0, rho[at])
+                out[(t, *i)] += trace * clipped * (reward[at] + discount[at] * v_next[at] - v[at])
+                trace *= discount[at] * lambda_ * clipped
+    return out
+
+
+def follow_episodes(discount, valid, unroll):
+    """What is known k steps after each root [T, B]: 'live', 'absorbed' or 'unknown', by walking from the root."""
+    steps, batch = discount.shape
+    known = np.full((unroll + 1, steps, batch), "unknown", dtype=object)
+    for t in range(steps):
+        for b in range(batch):
+            state = "live" if valid[t, b] else "unknown"
+            known[0, t, b] = state
+            for k in range(1, unroll + 1):
+                if state == "live":
+                    here = t + k - 1
+                    if discount[here, b] == 0:
+                        state = "absorbed"
+                    elif here + 1 >= steps or not valid[here + 1, b]:
+                        state = "unknown"
+                known[k, t, b] = state
+    return known
+
+
+def softmax(x):
+    e = np.exp(np.asarray(x, np.float64) - np.max(x))
+    return e / e.sum()
+
+
+def cmpo(prior, adv, clip):
+    """Muesli Eq. 10 for one state: prior [A] times exp(clip(adv)), normalised."""
+    weights = [p * np.exp(min(max(a, -clip), clip)) for p, a in zip(prior, adv, strict=True)]
+    return np.array(weights) / sum(weights)
+
+
+def cmpo_sampled(actions, adv, num_actions, clip):
+    """Muesli Eq. 12 for one state: (1/N) sum_i (w_i / z_i) onehot(a_i), z_i = (1 + sum_{j != i} w_j) / N."""
+    n = len(actions)
+    w = [np.exp(min(max(a, -clip), clip)) for a in adv]
+    out = np.zeros(num_actions)
+    for i in range(n):
+        z = (1.0 + sum(w[j] for j in range(n) if j != i)) / n
+        out[actions[i]] += w[i] / z / n
+    return out
+
+
+def sc_targets(reward, v, rho, discount, lambda_):
+    """G_{k:K} for k = 0 .. K-1 (muesli: section 3.1 of the paper). reward, rho [K, M] of steps 1 .. K; v [K + 1, M].
+
+    G_k = v^k + sum_{j=k+1..K} discount^(j-k-1) (prod_{i=k+1..j-1} c_i) rho_j (r^j + discount v^j - v^{j-1}).
+    """
+    steps, rollouts = reward.shape
+    out = np.zeros((steps, rollouts))
+    for m in range(rollouts):
+        for k in range(steps):
+            total = v[k, m]
+            for j in range(k + 1, steps + 1):
+                weight = discount ** (j - k - 1)
+                for i in range(k + 1, j):
+                    weight *= lambda_ * min(1.0, rho[i - 1, m])
+                error = reward[j - 1, m] + discount * v[j, m] - v[j - 1, m]
+                total += weight * min(1.0, rho[j - 1, m]) * error
+            out[k, m] = total
+    return out
+
+
+def tabular_errors(transitions, rewards, values, policy, discount, last):
+    """Errors [last + 1, S] of expected rollouts from every state, k = 0 .. last: (target_k, prediction_k).
+
+    transitions [S, A, S], rewards [S, A], values [S], policy [S, A]. With M the policy's transition matrix and D_k its
+    k-th power: prediction D_k v, target D_k rho + discount D_{k+1} v.
+    """
+    m = np.einsum("sa,sat->st", policy, transitions)
+    rho = np.einsum("sa,sa->s", policy, rewards)
+    powers = [np.linalg.matrix_power(m, k) for k in range(last + 2)]
+    prediction = np.stack([powers[k] @ values for k in range(last + 1)])
+    target = np.stack([powers[k] @ rho + discount * powers[k + 1] @ values for k in range(last + 1)])
+    return target, prediction
+
+
+def tabular_gradients(transitions, rewards, values, policy, discount, last, through_prediction, through_target):
+    """Closed-form gradients of 1/2 sum_k sum_s (target - prediction)^2 to (logits, rewards, values).
+
+    Weights say how much passes through the two sides; with d(z' M^n f)/dM = sum_j ((M')^j z) (M^(n-1-j) f)'.
+    """
+    target, prediction = tabular_errors(transitions, rewards, values, policy, discount, last)
+    delta = target - prediction
+    m = np.einsum("sa,sat->st", policy, transitions)
+    rho = np.einsum("sa,sa->s", policy, rewards)
+
+    def power(n):
+        return np.linalg.matrix_power(m, n)
+
+    b = sum(power(k).T @ delta[k] for k in range(last + 1))
+    d_values = -through_prediction * b + through_target * discount * m.T @ b
+    d_rewards = through_target * policy * b[:, None]
+    d_m = np.zeros_like(m)
+    for k in range(last + 1):
+        for j in range(k):
+            back = power(j).T @ delta[k]
+            d_m -= through_prediction * np.outer(back, power(k - 1 - j) @ values)
+            d_m += through_target * np.outer(back, power(k - 1 - j) @ rho)
+        for j in range(k + 1):
+            d_m += through_target * discount * np.outer(power(j).T @ delta[k], power(k - j) @ values)
+    centred = d_m[:, None, :] - np.einsum("sat,st->sa", transitions, d_m)[:, :, None]
+    return policy[:, :, None] * transitions * centred, d_rewards, d_values
