@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from purejax_sc import returns
 from purejax_sc.transforms import masked_logits, scale_gradient
-from purejax_sc.types import Array, Key, Model, Params
+from purejax_sc.types import Array, Key, Model, Params, Scalar
 
 # (k, policy logits [M, A] at z^k, key) -> (action vector [M, A], rho [M]): the imagination policy mu of step k + 1.
 Mu = Callable[[int, Array, Key], tuple[Array, Array]]
@@ -85,9 +85,9 @@ def sc_errors(
     model: Model,
     params: Params,
     rollout: Rollout,
-    discount: Array | float,
+    discount: Scalar,
     gates: Gates,
-    lambda_: Array | float = 1.0,
+    lambda_: Scalar = 1.0,
     root: Array | None = None,
     include_last: bool = False,
 ) -> ScErrors:
@@ -138,7 +138,7 @@ def _decode(model: Model, out: Array) -> Array:
 # Search control: the imagination policies of section 4.2. Each returns a `Mu`.
 
 
-def mu_epsilon(epsilon: Array | float, legal: Array) -> Mu:
+def mu_epsilon(epsilon: Scalar, legal: Array) -> Mu:
     """A uniform action with probability epsilon, else pi; rho = pi / mu. Epsilon 0 is mu = pi with rho = 1.
 
     legal: bool [M, A] of the roots; the rules of later imagined states are unknown, so they are not masked.
@@ -201,6 +201,6 @@ def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
     return jnp.concatenate([every, jax.random.choice(key, num_states, (rest,), replace=False)])
 
 
-def perturb(key: Key, latent: Array, x: Array | float) -> Array:
+def perturb(key: Key, latent: Array, x: Scalar) -> Array:
     """latent * U(1 - x, 1 + x), independently by element (section 4.2, latent noise)."""
     return latent * jax.random.uniform(key, latent.shape, latent.dtype, 1.0 - x, 1.0 + x)

@@ -41,12 +41,14 @@ class Conv(nn.Module):
         shape = (*self.kernel_size, x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-        convolve = FORMS[choose_form(x.shape[2], x.shape[3]) if self.form == "auto" else self.form]
+        convolve = FORMS[choose_form(x.shape[2], x.shape[3], self.kernel_size[1]) if self.form == "auto" else self.form]
         return convolve(x, kernel, self.strides, self.padding) + bias.reshape(1, 1, 1, -1)
 
 
-def choose_form(width: int, channels: int) -> Literal["matmul", "banded", "lax"]:
+def choose_form(width: int, channels: int, kernel_width: int) -> Literal["matmul", "banded", "lax"]:
     """The fastest form for images of this width and these input channels on the default back end."""
+    if kernel_width == 1:
+        return "matmul"  # its patches are the image
     if jax.default_backend() != "cpu":
         return "lax"
     return "banded" if width <= NARROW and channels <= FEW_CHANNELS else "matmul"
@@ -80,7 +82,7 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
 
     Most of the band is zeros, but rows are gathered in long contiguous pieces and the product is large.
     """
-    height, width, channels, features = kernel.shape
+    height, width, _, features = kernel.shape
     x = jnp.pad(x, ((0, 0), *jax.lax.padtype_to_pads(x.shape[1:3], (height, width), strides, padding), (0, 0)))
     rows, columns = ((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], (height, width), strides, strict=True))
     # place[j, w, o]: entry j of the kernel meets input column w for output column o.

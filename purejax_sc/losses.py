@@ -9,7 +9,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.types import Array
+from purejax_sc.types import Array, Scalar
 
 
 class UnrollMasks(NamedTuple):
@@ -68,7 +68,7 @@ def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Arr
     return -jax.lax.stop_gradient(rho * adv) * log_pi
 
 
-def cmpo_policy(log_prior: Array, adv: Array, clip: Array | float) -> Array:
+def cmpo_policy(log_prior: Array, adv: Array, clip: Scalar) -> Array:
     """pi_CMPO(a|s) = pi_prior(a|s) exp(clip(adv, -c, c)) / z(s) (Muesli Eq. 10), exactly over all actions.
 
     Args:
@@ -83,7 +83,7 @@ def cmpo_policy(log_prior: Array, adv: Array, clip: Array | float) -> Array:
     return jax.nn.softmax(log_prior + jnp.clip(adv, -clip, clip))
 
 
-def cmpo_sampled(actions: Array, adv: Array, num_actions: int, clip: Array | float) -> Array:
+def cmpo_sampled(actions: Array, adv: Array, num_actions: int, clip: Scalar) -> Array:
     """The CMPO policy from N actions of the prior, normalised leaving one out (Muesli Eq. 12).
 
     w_i = exp(clip(adv_i, -c, c)); z_i = (1 + sum_{j != i} w_j) / N; action a_i gets weight w_i / (N z_i).

@@ -19,7 +19,7 @@ import optax
 from purejax_sc import consistency, losses, returns, transforms
 from purejax_sc.config import Config, Hyper, MuesliConfig
 from purejax_sc.transforms import masked_logits, masked_mean, scale_gradient
-from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Sequence
+from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
 
 Metrics = dict[str, Array]
 
@@ -76,7 +76,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec) -> Learner:
         rate = hyper.learning_rate * jnp.maximum(0.0, 1.0 - state.updates / config.num_updates)
         params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
         target = optax.incremental_update(params, state.target, hyper.target_rate)
-        metrics = {"loss": total} | metrics | looked | {"grad_norm": optax.global_norm(grads), "learning_rate": rate}
+        metrics = {"loss": total} | metrics | looked | {"grad_norm": optax.tree.norm(grads), "learning_rate": rate}
         return LearnerState(params, target, opt_state, moment, state.updates + 1), metrics
 
     return Learner(init, update)
@@ -86,7 +86,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec) -> Learner:
 
 
 def make_targets(
-    cfg: MuesliConfig, model: Model, state: LearnerState, batch: Sequence, gamma: Array, key: Key, hyper: Hyper
+    cfg: MuesliConfig, model: Model, state: LearnerState, batch: Sequence, gamma: Scalar, key: Key, hyper: Hyper
 ) -> tuple[Targets, Moment, Metrics]:
     """Everything the grounded losses aim at, from the target network (Muesli sections 3 and 4)."""
     target, legal, valid = state.target, batch.obs.legal, batch.obs.valid
@@ -154,13 +154,13 @@ class LookAhead(NamedTuple):
     """
 
     taken: Array
-    table: Array | None
-    actions: Array | None
-    sampled: Array | None
+    table: Any
+    actions: Any
+    sampled: Any
 
 
 def _look_ahead(
-    cfg: MuesliConfig, model: Model, target: Params, e: Array, log_prior: Array, action: Array, gamma: Array, key: Key
+    cfg: MuesliConfig, model: Model, target: Params, e: Array, log_prior: Array, action: Array, gamma: Scalar, key: Key
 ) -> LookAhead:
     """Look one model step ahead from every state e [(T + 1) B, ...], as many actions as the estimators need."""
     num_actions, time_batch = log_prior.shape[-1], log_prior.shape[:-1]
@@ -170,8 +170,9 @@ def _look_ahead(
         z_1, reward = model.step(target.dynamics, target.reward, z, a)
         return model.decode(reward) + gamma * model.decode(model.value(target.value, z_1))
 
+    actions: Any = None
+    sampled: Any = None
     sampling = "sampled" in (cfg.expectation, cfg.cmpo)
-    actions = sampled = None
     if sampling:
         actions = jax.random.categorical(key, log_prior, shape=(cfg.samples, *time_batch))
     if not sampling or "exact" in (cfg.expectation, cfg.cmpo) or num_actions <= cfg.samples + 1:
@@ -181,7 +182,6 @@ def _look_ahead(
         if actions is not None:
             sampled = jnp.moveaxis(jnp.take_along_axis(table, jnp.moveaxis(actions, 0, -1), axis=-1), -1, 0)
         return LookAhead(_pick(table[:-1], action), table, actions, sampled)
-    assert actions is not None
     looked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
     one_hot = jax.nn.one_hot(jnp.reshape(looked, (cfg.samples + 1, -1)), num_actions)
     q = jnp.reshape(jax.vmap(q_of)(one_hot), (cfg.samples + 1, *time_batch))
@@ -208,7 +208,7 @@ def _value_target(cfg: MuesliConfig, g: Array, v_q: Array, q_taken: Array, v_pri
 
 
 def _cmpo(
-    cfg: MuesliConfig, q: LookAhead, v_prior: Array, sigma: Array, log_prior: Array, clip: Array
+    cfg: MuesliConfig, q: LookAhead, v_prior: Array, sigma: Array, log_prior: Array, clip: Scalar
 ) -> tuple[Array, Array]:
     """CMPO weights [T + 1, B, A], and the share [T, B] of advantages that the clip cut."""
     if cfg.cmpo == "exact":
@@ -307,7 +307,7 @@ def _value_errors(model: Model, out_v0: Array, out_v: Array, v_target: Array, kn
 
 
 def sc_loss(
-    config: Config, model: Model, params: Params, batch: Sequence, roots: Roots, gamma: Array, key: Key, hyper: Hyper
+    config: Config, model: Model, params: Params, batch: Sequence, roots: Roots, gamma: Scalar, key: Key, hyper: Hyper
 ) -> tuple[Array, Metrics]:
     """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
     cfg, muesli = config.sc, config.muesli

@@ -17,7 +17,9 @@ from purejax_sc.conv import Conv, Form, Padding, max_pool
 from purejax_sc.transforms import from_logits, signed_hyperbolic
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
 
-HEAD_INIT = nn.initializers.truncated_normal(1e-2)  # a near-uniform policy and near-zero values at the start
+POLICY_INIT = nn.initializers.truncated_normal(1e-2)  # near-uniform at the start
+# Rewards and values start at exactly 0: with atoms up to +-300, small random logits are worth a whole unit of reward.
+SCALAR_INIT = nn.initializers.zeros
 NORM_EPSILON = 1e-6  # a constant latent is mapped to 0 and not to NaN
 POLICY_PLANES, SCALAR_PLANES = 2, 4  # of the 1x1 convolution that opens a head on planes
 
@@ -27,15 +29,15 @@ class Parts(NamedTuple):
 
     encoder:       module, (Observation [T, B, ...], carry [B, ...]) -> (e [T, B, ...], carry).
     dynamics:      module with `start(e [M, ...]) -> z [M, ...]` and `__call__(z, a [M, A]) -> z_next`.
-    head:          (number of outputs, planes) -> module, (e or what is read of z) -> [M, outputs]. Heads on flat
-                   latents ignore the planes.
+    head:          (number of outputs, planes, initialiser of the last layer) -> module, (e or what is read of z) ->
+                   [M, outputs]. Heads on flat latents ignore the planes.
     read:          (z) -> what the heads at k >= 1 see.
     initial_carry: (batch size) -> tree of [B, ...].
     """
 
     encoder: nn.Module
     dynamics: nn.Module
-    head: Callable[[int, int], nn.Module]
+    head: Callable[[int, int, nn.initializers.Initializer], nn.Module]
     read: Callable[[Array], Array] = lambda z: z
     initial_carry: Callable[[int], Tree] = lambda batch_size: ()
 
@@ -43,8 +45,9 @@ class Parts(NamedTuple):
 def make_model(config: Config, spec: EnvSpec) -> Model:
     """The model that `config.network` describes, for an environment. Raises ConfigError on impossible sizes."""
     parts = KINDS[config.network.kind](config.network, spec)
-    policy_head = parts.head(spec.num_actions, POLICY_PLANES)
-    scalar_head = parts.head(config.muesli.bins, SCALAR_PLANES)  # modules hold no parameters: one serves three heads
+    policy_head = parts.head(spec.num_actions, POLICY_PLANES, POLICY_INIT)
+    # Modules hold no parameters: one serves three heads.
+    scalar_head = parts.head(config.muesli.bins, SCALAR_PLANES, SCALAR_INIT)
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
     transition: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = policy_head.apply
@@ -130,6 +133,7 @@ class Head(nn.Module):
 
     outputs: int
     hidden: int
+    init_last: nn.initializers.Initializer
     planes: int = 0
 
     @nn.compact
@@ -139,7 +143,7 @@ class Head(nn.Module):
         x = x.reshape(x.shape[0], -1)
         if self.hidden:
             x = nn.relu(nn.Dense(self.hidden)(x))
-        return nn.Dense(self.outputs, kernel_init=HEAD_INIT)(x)
+        return nn.Dense(self.outputs, kernel_init=self.init_last)(x)
 
 
 class ResidualDynamics(nn.Module):
@@ -194,7 +198,7 @@ def mlp(network: NetworkConfig, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=FeedForward(MlpTorso(network.width, network.depth)),
         dynamics=ResidualDynamics(network.width, network.model_blocks),
-        head=lambda outputs, _: Head(outputs, network.head_width),
+        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
     )
 
 
@@ -228,7 +232,7 @@ def minatar(network: NetworkConfig, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=FeedForward(MinatarTorso(network.channels, network.width, network.padding, network.conv)),
         dynamics=ResidualDynamics(network.width, network.model_blocks),
-        head=lambda outputs, _: Head(outputs, network.head_width),
+        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
     )
 
 
@@ -327,7 +331,7 @@ def impala(network: NetworkConfig, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=RecurrentEncoder(torso, network.width, spec.num_actions),
         dynamics=RecurrentDynamics(network.model_width),
-        head=lambda outputs, _: Head(outputs, network.head_width),
+        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
         read=lambda z: z[:, network.model_width :],
         initial_carry=lambda batch_size: (jnp.zeros((batch_size, network.width)),) * 2,
     )
@@ -404,7 +408,7 @@ def muzero(network: NetworkConfig, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=FeedForward(PlaneTower(*size)),
         dynamics=PlaneDynamics(*size),
-        head=lambda outputs, planes: Head(outputs, network.head_width, planes),
+        head=lambda outputs, planes, init: Head(outputs, network.head_width, init, planes),
     )
 
 

@@ -8,10 +8,10 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.types import Array
+from purejax_sc.types import Array, Scalar
 
 
-def lambda_returns(r_t: Array, discount_t: Array, v_t: Array, lambda_: Array | float) -> Array:
+def lambda_returns(r_t: Array, discount_t: Array, v_t: Array, lambda_: Scalar) -> Array:
     """G = r + discount ((1 - lambda) v + lambda G').
 
     Args:
@@ -31,7 +31,7 @@ def lambda_returns(r_t: Array, discount_t: Array, v_t: Array, lambda_: Array | f
     return jax.lax.scan(step, v_t[-1], (r_t, discount_t, v_t), reverse=True)[1]
 
 
-def retrace(r_t: Array, discount_t: Array, v_t: Array, q_t: Array, rho_t: Array, lambda_: Array | float) -> Array:
+def retrace(r_t: Array, discount_t: Array, v_t: Array, q_t: Array, rho_t: Array, lambda_: Scalar) -> Array:
     """Retrace (Munos et al. 2016): G = r + discount (v + c (G' - q)), c = lambda min(1, rho).
 
     Args:
@@ -58,7 +58,7 @@ def retrace(r_t: Array, discount_t: Array, v_t: Array, q_t: Array, rho_t: Array,
     return jnp.concatenate([jax.lax.scan(step, last, earlier, reverse=True)[1], last[None]])
 
 
-def vtrace(v_tm1: Array, v_t: Array, r_t: Array, discount_t: Array, rho_tm1: Array, lambda_: Array | float) -> Array:
+def vtrace(v_tm1: Array, v_t: Array, r_t: Array, discount_t: Array, rho_tm1: Array, lambda_: Scalar) -> Array:
     """V-trace (Espeholt et al. 2018): G = v + delta + discount c (G' - v'), c = lambda min(1, rho).
 
     delta = min(1, rho) (r + discount v' - v). With rho = 1 it is the lambda-return.

@@ -23,13 +23,13 @@ Placement = Literal["vmap", "map"]
 class TrainState(NamedTuple):
     """Everything that a run carries from one iteration to the next.
 
-    carry: the actor's recurrent state [num_envs, ...]. replay: () when the batch is all fresh.
+    carry: the actor's recurrent state [num_envs, ...]. replay: replay.ReplayState, or () when the batch is all fresh.
     """
 
     learner: LearnerState
     driver: base.DriverState
     carry: Tree
-    replay: replay.ReplayState | tuple[()]
+    replay: Any
     key: Key
 
 

@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.types import Array, Moment
+from purejax_sc.types import Array, Moment, Scalar
 
 EPSILON = 1e-3  # slope of the linear part of h; keeps its inverse Lipschitz (Pohlen et al. 2018, MuZero)
 ILLEGAL = -1e9  # logit of an illegal action: probability exactly 0 in float32, and still finite times 0
@@ -85,12 +85,12 @@ def init_moment() -> Moment:
     return Moment(nu=jnp.zeros(()), decay_product=jnp.ones(()))
 
 
-def update_moment(moment: Moment, mean_square: Array, decay: Array) -> Moment:
+def update_moment(moment: Moment, mean_square: Array, decay: Scalar) -> Moment:
     """nu <- beta nu + (1 - beta) E[x^2]; uncentred, as in Muesli section 4.5."""
     return Moment(decay * moment.nu + (1.0 - decay) * mean_square, decay * moment.decay_product)
 
 
-def moment_scale(moment: Moment, epsilon: Array) -> Array:
+def moment_scale(moment: Moment, epsilon: Scalar) -> Array:
     """sigma = sqrt(nu / (1 - beta^n) + eps), after at least one update: the first gives sqrt(E[x^2] + eps)."""
     return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + epsilon)
 

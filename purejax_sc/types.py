@@ -11,6 +11,7 @@ import jax
 Array = jax.Array
 Key = jax.Array  # a typed key from `jax.random.key`
 Tree = Any  # a pytree of arrays
+Scalar = Array | float  # a number that may be traced
 
 
 class EnvSpec(NamedTuple):
@@ -111,7 +112,7 @@ class EpisodeStats(NamedTuple):
     length_sum: float32, their lengths in steps.
     """
 
-    count: Array
+    count: Array  # type: ignore[assignment]  # hides tuple.count, which nobody needs of sums
     return_sum: Array
     length_sum: Array
 

@@ -1,6 +1,5 @@
 """Self-consistency: where each update's gradient goes, what its targets are, and how imagination is controlled."""
 
-import functools
 import itertools
 
 import jax
@@ -71,9 +70,12 @@ def deep_loss(params, gates, loss="cross_entropy", epsilon=0.0, with_root=False,
     return distance(model, errors, loss)
 
 
-@functools.partial(jax.jit, static_argnames=("update", "loss", "with_root", "include_last", "unroll"))
+jitted_grads = jax.jit(jax.grad(deep_loss), static_argnums=(1, 2, 4, 5, 6))
+
+
 def deep_grads(update, loss="cross_entropy", epsilon=0.0, with_root=False, include_last=False, unroll=3):
-    return jax.grad(deep_loss)(deep_params(), SC_UPDATES[update], loss, epsilon, with_root, include_last, unroll)
+    """Of `deep_loss` by part, at the same parameters always."""
+    return jitted_grads(deep_params(), SC_UPDATES[update], loss, epsilon, with_root, include_last, unroll)
 
 
 def moved(grads):
@@ -152,16 +154,18 @@ def test_gates_leave_the_loss_itself_alone():
 
 def test_traced_gates_equal_python_gates():
     gates = Gates(*(jnp.array(column) for column in zip(*SC_UPDATES.values(), strict=True)))
-    traced = jax.jit(jax.vmap(lambda gates: jax.grad(deep_loss)(deep_params(), gates, with_root=True)))(gates)
+    one = jax.grad(lambda params, gates: deep_loss(params, gates, with_root=True))
+    traced = jax.jit(jax.vmap(one, (None, 0)))(deep_params(), gates)
     for i, update in enumerate(SC_UPDATES):
         expected = deep_grads(update, with_root=True)
         tree_allclose(jax.tree.map(lambda x, i=i: x[i], traced), expected, rtol=2e-4, atol=2e-5)
 
 
 def test_a_half_open_gate_passes_half():
-    half = jax.jit(jax.grad(lambda p: deep_loss(p, Gates(target=0.0, value=0.5, model=0.0))))(deep_params())
+    gates = Gates(target=0.0, value=0.5, model=0.0)
+    half = jax.jit(jax.grad(lambda params: deep_loss(params, gates)))(deep_params())
     whole = deep_grads("dyna")
-    tree_allclose(half.value, 0.5 * whole.value, rtol=1e-5, atol=1e-7)
+    tree_allclose(half.value, 0.5 * whole.value, rtol=1e-4, atol=1e-5)
 
 
 def test_the_last_term_sharpens_under_cross_entropy_only():
@@ -328,7 +332,7 @@ def test_two_states_on_paper():
         def loss(p, r, v):
             return jnp.sum(tabular_squares(p, r, v, *args[3:], SC_UPDATES[update])[:, 0])
 
-        return jax.grad(loss, (0, 1, 2))(*args[:3])
+        return jax.jit(jax.grad(loss, (0, 1, 2)))(*args[:3])
 
     # Values: -2 (1/2) e_0 from k = 0, and -2 (-1) (1/2, 1/2) from k = 1: (-1, 0) + (1, 1) = (0, 1).
     # Logits: the prediction of k = 1 is the mean of v; its gradient is (1/2)(2 - 3, 4 - 3), times -2 (-1): (-1, 1).

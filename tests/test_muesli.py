@@ -137,8 +137,9 @@ def test_sampled_targets_agree_with_exact_ones_on_average():
     keys = jax.random.split(jax.random.key(9), 200)
     sampled = jax.vmap(lambda key: targets_of(config, model, state, batch, key=key)[0])(keys)
     valid = np.asarray(batch.obs.valid[:-1])
-    # 200 x 64 draws leave a standard error of about 0.01 on values of size 1.
-    np.testing.assert_allclose(np.mean(sampled.value, 0)[valid], exact.value[valid], atol=0.03)
+    # The value target is linear in the sampled mean, so unbiased: 5 standard errors of 200 draws, plus rounding.
+    error = np.abs(np.mean(sampled.value, 0) - exact.value)[valid]
+    assert np.all(error < 5 * np.std(np.asarray(sampled.value), 0)[valid] / np.sqrt(200) + 1e-3)
     np.testing.assert_allclose(np.mean(sampled.policy, 0)[valid], exact.policy[valid], atol=0.03)
     assert np.std(np.asarray(sampled.value), 0).max() > 0.01
 
@@ -148,7 +149,7 @@ def test_looking_at_samples_only_reads_the_same_numbers_as_the_table():
     config, model, _, state = make(muesli={"cmpo": "sampled", "expectation": "sampled", "samples": 2})
     table_first = targets_of(config, model, state, batch)[0]  # A = 3 <= samples + 1: from the table
     one, *_ = make(muesli={"cmpo": "sampled", "expectation": "sampled", "samples": 1})
-    assert A > one.muesli.samples + 1  # by sampled look-ahead
+    assert one.muesli.samples + 1 < A  # by sampled look-ahead
     e, _, logits = muesli._root(model, state.target, batch)
     look = muesli._look_ahead(one.muesli, model, state.target, e, logits, batch.action, 0.9, jax.random.key(0))
     exact, *_ = make(muesli={"cmpo": "exact", "expectation": "exact"})
@@ -347,8 +348,7 @@ def test_every_muesli_option_changes_the_gradient(option):
         config, model, _, state = make(muesli={"cmpo": "exact", "expectation": "exact", **muesli_options})
         batch, hyper = batch_of(jax.random.key(4)), hyper_of(config)
         targets, _, _ = targets_of(config, model, state, batch)
-        loss = lambda p: muesli.grounded_loss(config.muesli, model, p, batch, targets, hyper)[0]  # noqa: E731
-        return jax.grad(loss)(state.params)
+        return jax.grad(lambda p: muesli.grounded_loss(config.muesli, model, p, batch, targets, hyper)[0])(state.params)
 
     changed = grads(**option)
     finite(changed)

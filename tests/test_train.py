@@ -110,7 +110,8 @@ def test_the_ring_holds_what_was_acted_in_order():
     config = small(train={"env_steps": 16 * 3})
     state, _ = jax.jit(make_train(config, probe_envs.counting(3)))(jax.random.key(0))
     ring = state.replay
-    assert ring.size == 12 and ring.cursor == 12
+    assert ring.size == 12
+    assert ring.cursor == 12
     obs = ring.data.obs
     assert obs.frame.shape[:2] == (64, 5)  # capacity 256 steps / 4 = 64 rows of T + 1 observations
     # Row i + 4 continues row i in the same environment: its first observation is row i's last.
