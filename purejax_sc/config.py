@@ -45,7 +45,7 @@ class Hyper(NamedTuple):
     cmpo_clip: NonNegative = 1.0  # c: advantages are clipped to [-c, c] before the exponential
     prior_behaviour: Fraction = 0.03  # share of the behaviour policy in the CMPO prior
     prior_uniform: Fraction = 0.003  # share of the uniform policy in the CMPO prior
-    moment_decay: Fraction = 0.99  # beta_var
+    moment_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99  # beta_var
     moment_epsilon: NonNegative = 1e-12  # epsilon_var
     epsilon: Fraction = 0.0  # share of uniform actions in imagination
     latent_noise: Fraction = 0.0  # x: root latents are multiplied by U(1 - x, 1 + x)
@@ -134,7 +134,7 @@ class ScConfig(Section):
     include_last: bool = False  # L10: the term k = K
     include_root: bool = False  # the term k = 0, on the root value
     encoder_gradient: bool = True  # L11
-    noise_on: Literal["encoding", "model"] = "encoding"  # N7
+    noise_on: Literal["none", "encoding", "model"] = "none"  # N7: what hyper.latent_noise multiplies
 
 
 class Config(Section):
@@ -214,6 +214,10 @@ class Config(Section):
             )
         if self.sc.update != "none" and self.sc.unroll == 1 and not (self.sc.include_root or self.sc.include_last):
             raise ValueError("sc.unroll=1 leaves the SC loss without a term (it sums k = 1 .. K - 1): set sc.unroll=2")
+        if self.hyper.latent_noise > 0 and self.sc.noise_on == "none":
+            raise ValueError("hyper.latent_noise has no effect with sc.noise_on=none: set sc.noise_on=encoding")
+        if self.hyper.epsilon > 0 and self.sc.policy != "epsilon":
+            raise ValueError(f"hyper.epsilon has no effect with sc.policy={self.sc.policy}: set sc.policy=epsilon")
         if self.hyper.prior_behaviour + self.hyper.prior_uniform > 1:
             raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")
         return self

@@ -82,5 +82,6 @@ def vtrace(v_tm1: Array, v_t: Array, r_t: Array, discount_t: Array, rho_tm1: Arr
         error = delta + decay * error
         return error, error
 
-    errors = jax.lax.scan(step, jnp.zeros_like(delta[-1]), (delta, discount_t * lambda_ * clipped), reverse=True)[1]
+    nothing = jnp.zeros_like(jnp.sum(delta, axis=0))  # not delta[-1]: T may be 0
+    errors = jax.lax.scan(step, nothing, (delta, discount_t * lambda_ * clipped), reverse=True)[1]
     return v_tm1 + errors

@@ -44,8 +44,10 @@ def two_hot(x: Array, bins: int, bins_max: float) -> Array:
     """
     atoms = jnp.linspace(-bins_max, bins_max, bins)
     spacing = 2.0 * bins_max / (bins - 1)
-    distance = jnp.abs(jnp.clip(x, -bins_max, bins_max)[..., None] - jnp.reshape(atoms, (1,) * x.ndim + (bins,)))
-    return jnp.maximum(0.0, 1.0 - distance / spacing)
+    offset = jnp.clip(x, -bins_max, bins_max)[..., None] - jnp.reshape(atoms, (1,) * x.ndim + (bins,))
+    # |offset| with derivative 0 at 0, where that of jnp.abs is 1; and no half derivative where a weight ends.
+    weight = 1.0 - offset * jnp.sign(offset) / spacing
+    return jnp.where(weight > 0.0, weight, 0.0)
 
 
 def to_categorical(x: Array, bins: int, bins_max: float, transform: bool = True) -> Array:
@@ -56,7 +58,8 @@ def to_categorical(x: Array, bins: int, bins_max: float, transform: bool = True)
 def from_logits(logits: Array, bins_max: float, transform: bool = True) -> Array:
     """Raw scalars [...] of categorical logits [..., bins]: the mean over the atoms, then the inverse transform."""
     atoms = jnp.linspace(-bins_max, bins_max, logits.shape[-1])
-    mean = jax.nn.softmax(logits) @ atoms
+    # In full precision also where the default is less: one-step advantages are differences of such means.
+    mean = jnp.matmul(jax.nn.softmax(logits), atoms, precision=jax.lax.Precision.HIGHEST)
     return signed_parabolic(mean) if transform else mean
 
 
