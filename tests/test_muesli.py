@@ -60,26 +60,28 @@ def targets_of(config, model, state, batch, gamma=None, key=None, **values):
 
 
 def reference_targets(config, model, state, batch, hyper, gamma):
-    """Muesli sections 2.3 to 2.7 of Hessel et al., one state at a time."""
+    """Targets of Hessel et al., one state and one action at a time."""
     params, cfg = state.target, config.muesli
-    e = model.encode(params.encoder, batch.obs, ())[0]
+    e = muesli.flat(model.encode(params.encoder, batch.obs, ())[0])
+    v = np.asarray(model.decode(model.root_value(params.root_value, e)), np.float64).reshape(T + 1, B)
+    root = np.reshape(model.root_policy(params.root_policy, e), (T + 1, B, A))
+    q = np.zeros((T + 1, B, A))
+    for a in range(A):
+        z_1, r = model.step(params.dynamics, params.reward, e, jax.nn.one_hot(jnp.full(len(e), a), A))
+        q[..., a] = np.reshape(model.decode(r) + gamma * model.decode(model.value(params.value, z_1)), (T + 1, B))
 
     def softmax(x):
         x = np.exp(np.asarray(x, np.float64) - np.max(x))
         return x / x.sum()
 
-    v, prior, q = np.zeros((T + 1, B)), np.zeros((T + 1, B, A)), np.zeros((T + 1, B, A))
+    prior = np.zeros((T + 1, B, A))
     for t in range(T + 1):
         for b in range(B):
-            z, legal = e[t, b][None], np.asarray(batch.obs.legal[t, b])
-            v[t, b] = model.decode(model.root_value(params.root_value, z))[0]
-            pi = np.where(legal, softmax(np.where(legal, model.root_policy(params.root_policy, z)[0], -1e9)), 0)
+            legal = np.asarray(batch.obs.legal[t, b])
+            pi = np.where(legal, softmax(np.where(legal, root[t, b], -1e9)), 0)
             mu = softmax(batch.logits[t, b]) if t < T else pi
             w_b, w_u = float(hyper.prior_behaviour), float(hyper.prior_uniform)
             prior[t, b] = (1 - w_b - w_u) * pi + w_b * mu + w_u * legal / legal.sum()
-            for a in range(A):
-                z_1, r = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(jnp.array([a]), A))
-                q[t, b, a] = model.decode(r)[0] + gamma * model.decode(model.value(params.value, z_1))[0]
 
     discount, lambda_ = float(hyper.discount) * np.asarray(batch.discount), float(hyper.lambda_)
     g, value = np.zeros((T, B)), np.zeros((T, B))
@@ -163,7 +165,16 @@ def test_looking_at_samples_only_reads_the_same_numbers_as_the_table():
 def reference_loss(config, model, params, batch, targets, hyper):
     """Paper Eq. 2 with the masks of episode ends, one root and one model step at a time."""
     cfg = config.muesli
-    e = model.encode(params.encoder, batch.obs, ())[0]
+    batch = jax.tree.map(np.asarray, batch)
+    e = muesli.flat(model.encode(params.encoder, batch.obs, ())[0])
+    root_policy = np.reshape(model.root_policy(params.root_policy, e), (T + 1, B, A))
+    root_value = np.reshape(model.root_value(params.root_value, e), (T + 1, B, -1))
+    z, model_out = e, []
+    for k in range(cfg.unroll):  # action t + k from every root t, wrapping around as padding
+        action = np.concatenate([np.roll(batch.action, -k, axis=0), batch.action[:1]]).reshape(-1)
+        z, r = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, A))
+        outs = (r, model.value(params.value, z), model.policy(params.policy, z))
+        model_out.append([np.reshape(out, (T + 1, B, -1)) for out in outs])
     atoms = np.linspace(-cfg.bins_max, cfg.bins_max, cfg.bins)
 
     def log_softmax(x):
@@ -181,31 +192,29 @@ def reference_loss(config, model, params, batch, targets, hyper):
         for b in range(B):
             if not batch.obs.valid[t, b]:
                 continue
-            z, a_t = e[t, b][None], int(batch.action[t, b])
-            root = np.where(batch.obs.legal[t, b], model.root_policy(params.root_policy, z)[0], -1e9)
+            a_t = int(batch.action[t, b])
+            root = np.where(batch.obs.legal[t, b], root_policy[t, b], -1e9)
             log_pi = log_softmax(root)
             rho = min(1.0, np.exp(log_pi[a_t] - log_softmax(batch.logits[t, b])[a_t]))
             pg.append(-rho * float(targets.adv[t, b]) * log_pi[a_t])
             cmpo.append(-np.asarray(targets.policy[t, b]) @ log_pi)
-            v_0.append(categorical(model.root_value(params.root_value, z)[0], float(targets.value[t, b])))
+            v_0.append(categorical(root_value[t, b], float(targets.value[t, b])))
             status = "live"
             for k in range(1, cfg.unroll + 1):
                 s = t + k - 1  # the real step that this model step imitates
-                a = jax.nn.one_hot(batch.action[s % T, b], A)[None]
-                z, r_out = model.step(params.dynamics, params.reward, z, a)
+                r_out, v_out, pi_out = (out[t, b] for out in model_out[k - 1])
                 if status == "unknown":
                     continue
-                per_k["r"][k - 1].append(categorical(r_out[0], float(batch.reward[s, b]) if status == "live" else 0.0))
+                per_k["r"][k - 1].append(categorical(r_out, float(batch.reward[s, b]) if status == "live" else 0.0))
                 if status == "live" and batch.discount[s, b] == 0:
                     status = "absorbed"
                 elif status == "live" and (s + 1 >= T or not batch.obs.valid[s + 1, b]):
                     status = "unknown"
                     continue
                 v_target = float(targets.value[s + 1, b]) if status == "live" else 0.0
-                per_k["v"][k - 1].append(categorical(model.value(params.value, z)[0], v_target))
+                per_k["v"][k - 1].append(categorical(v_out, v_target))
                 if status == "live":
-                    log_hat = log_softmax(model.policy(params.policy, z)[0])
-                    per_k["pi"][k - 1].append(-np.asarray(targets.policy[s + 1, b]) @ log_hat)
+                    per_k["pi"][k - 1].append(-np.asarray(targets.policy[s + 1, b]) @ log_softmax(pi_out))
     mean_k = {name: np.mean([np.mean(x) for x in terms]) for name, terms in per_k.items()}
     return (
         float(hyper.pg_weight) * np.mean(pg)

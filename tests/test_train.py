@@ -7,8 +7,11 @@ import probe_envs
 import pytest
 
 from purejax_sc import config as config_module
+from purejax_sc import muesli, networks
 from purejax_sc.config import Config, ConfigError, Hyper
+from purejax_sc.envs import make_env
 from purejax_sc.train import make_chunk, make_train, make_trainer, over_seeds
+from purejax_sc.types import EnvSpec, Observation, Sequence
 
 SMALL = {
     "env": "garnet",
@@ -73,10 +76,7 @@ def test_sc_weight_zero_is_the_baseline_bit_for_bit():
     weightless, _ = run(small(sc={"update": "direct"}, hyper={"sc_weight": 0.0}))
     weighted, _ = run(small(sc={"update": "direct"}))
     jax.tree.map(np.testing.assert_array_equal, weightless, baseline)
-    assert not np.array_equal(weighted.params.encoder, baseline.params.encoder) or any(
-        not np.array_equal(a, b)
-        for a, b in zip(jax.tree.leaves(weighted.params), jax.tree.leaves(baseline.params), strict=True)
-    )
+    assert not np.array_equal(*(x.params.encoder["params"]["torso"]["Dense_0"]["kernel"] for x in (weighted, baseline)))
 
 
 def test_chunks_of_any_length_continue_one_run():
@@ -154,10 +154,7 @@ def learned(env, **sections):
 
 
 def root_values(config, env, learner, frames):
-    from purejax_sc.networks import make_model
-    from purejax_sc.types import Observation
-
-    model, n = make_model(config, env.spec), len(frames)
+    model, n = networks.make_model(config, env.spec), len(frames)
     obs = Observation(
         jnp.array(frames, jnp.float32)[None, :, None],
         jnp.ones((1, n, 2), bool),
@@ -207,3 +204,64 @@ def test_probe_truncation_bootstraps():
     config, learner, _ = learned(env)
     # Reward 1 for ever at discount 0.5 is worth 2, although every episode is cut after 5 steps.
     np.testing.assert_allclose(root_values(config, env, learner, [0.0]), [2.0], atol=0.1)
+
+
+def test_the_actor_carry_is_stored_and_continues_from_row_to_row():
+    config = small(
+        env="gymnax/Breakout-MinAtar",
+        network={"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0},
+        train={"env_steps": 16 * 2},
+        hyper={"learning_rate": 0.0},
+    )
+    state, _ = jax.jit(make_train(config))(jax.random.key(0))
+    rows = jax.tree.map(lambda x: x[0:4], state.replay.data)
+    model = networks.make_model(config, make_env(config).spec)
+    obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], rows.obs)
+    # With a learning rate of 0 the actor's parameters never change: replaying row 0 ends where row 4 begins.
+    _, carry = model.encode(state.learner.target.encoder, obs, rows.carry)
+    assert_close(carry, jax.tree.map(lambda x: x[4:8], state.replay.data.carry), rtol=1e-4, atol=1e-5)
+    assert any(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(carry))
+
+
+@pytest.mark.parametrize("option", [{"replay": {"carry": "zero"}}, {"muesli": {"actor": "online"}}], ids=str)
+def test_driver_options_change_the_run(option):
+    network = {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0}
+    sections = {"env": "gymnax/Breakout-MinAtar", "network": network, "hyper": {"learning_rate": 0.01}}
+    base, _ = run(small(**sections))
+    other, _ = run(small(**sections, **option))
+    assert not all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (base, other)), strict=True))
+
+
+PAPER_SPECS = {
+    "paper_atari": EnvSpec(18, (96, 96, 3), jnp.dtype(jnp.uint8), False),
+    "paper_sokoban": EnvSpec(4, (10, 10, 7), jnp.dtype(bool), False),
+    "paper_go": EnvSpec(82, (9, 9, 17), jnp.dtype(bool), True),
+}
+
+
+@pytest.mark.parametrize("name", PAPER_SPECS)
+def test_paper_configurations_build_their_learner(name):
+    config, spec = config_module.load(name), PAPER_SPECS[name]
+    model = networks.make_model(config, spec)
+    learner = muesli.make_learner(config, model, spec)
+    t, b, a = config.train.sequence_length, config.train.batch_sequences, spec.num_actions
+
+    def shape(dtype, *rest):
+        return jax.ShapeDtypeStruct((t, b, *rest), dtype)
+
+    now = Observation(
+        frame=shape(spec.obs_dtype, *spec.obs_shape),
+        legal=shape(bool, a),
+        prev_action=shape(jnp.int32),
+        prev_reward=shape(jnp.float32),
+        first=shape(bool),
+        valid=shape(bool),
+    )
+    obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((t + 1, *x.shape[1:]), x.dtype), now)
+    carry = jax.eval_shape(lambda: model.initial_carry(b))
+    number = shape(jnp.float32)
+    batch = Sequence(obs, shape(jnp.int32), shape(jnp.float32, a), number, number, carry)
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    after, metrics = jax.eval_shape(learner.update, state, batch, jax.random.key(1), config.hyper)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    assert metrics["loss"].shape == ()
