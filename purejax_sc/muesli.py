@@ -10,6 +10,7 @@ Hessel et al. 2021 is "Muesli"; Farquhar et al. 2021 is "the paper"; labels such
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -64,14 +65,20 @@ def make_learner(config: Config, model: Model, spec: EnvSpec) -> Learner:
         gamma = -hyper.discount if spec.two_player else hyper.discount
         targets, moment, looked = make_targets(config.muesli, model, state, batch, gamma, key_targets, hyper)
 
-        def loss(params: Params) -> tuple[Array, Metrics]:
+        def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
             grounded, roots, metrics = grounded_loss(config.muesli, model, params, batch, targets, hyper)
             if config.sc.update == "none":
                 return grounded, metrics
-            sc, sc_metrics = sc_loss(config, model, params, batch, roots, gamma, key_sc, hyper)
+            sc, sc_metrics = sc_loss(config, model, sc_params, batch, roots, gamma, key_sc, hyper)
             return grounded + hyper.sc_weight * sc, metrics | sc_metrics
 
-        (total, metrics), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
+        # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
+        # condition: a bare addition is compiled into the first, whose rounding a weight of 0 would then change.
+        loss_and_grads = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+        (total, metrics), (grads, sc_grads) = loss_and_grads(state.params, state.params)
+        if config.sc.update != "none":
+            add = partial(jax.tree.map, jnp.add)
+            grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
         steps, opt_state = optimiser.update(grads, state.opt_state)
         rate = hyper.learning_rate * jnp.maximum(0.0, 1.0 - state.updates / config.num_updates)
         params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)

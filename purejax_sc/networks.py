@@ -218,7 +218,8 @@ class MinatarTorso(nn.Module):
         x = frame.astype(jnp.float32)
         for channels in self.channels:
             x = nn.relu(Conv(channels, padding=self.padding, form=self.conv)(x))
-        return standardise(nn.Dense(self.width)(x.reshape(x.shape[0], -1)))
+        x = nn.relu(nn.Dense(self.width)(x.reshape(x.shape[0], -1)))
+        return standardise(nn.Dense(self.width)(x))
 
 
 def minatar(network: NetworkConfig, spec: EnvSpec) -> Parts:
