@@ -85,7 +85,7 @@ def train(
     """
     if config.seed + num_seeds > 2**31:
         raise ConfigError(f"seed={config.seed} leaves no room for {num_seeds} seeds below 2**31: lower seed")
-    trainer = make_trainer(config)  # validates, so before anything is written
+    trainer = make_trainer(config, num_seeds=num_seeds)  # validates, so before anything is written
     _start_directory(out, config, force)
     progress = Progress(config.num_iterations * config.steps_per_iteration * num_seeds, quiet)
     progress.say("compiling")

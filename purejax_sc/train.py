@@ -43,8 +43,10 @@ class Trainer(NamedTuple):
     iterate: Callable[[TrainState, Hyper], tuple[TrainState, dict[str, Array]]]
 
 
-def make_trainer(config: Config, env: Env | None = None) -> Trainer:
+def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1) -> Trainer:
     """Build the parts and refuse what cannot run. `env` replaces the one that `config.env` names.
+
+    num_seeds: how many the caller will train side by side in memory; only the check of the replay's size asks.
 
     Raises ConfigError: unknown environment, a network that does not fit it, a replay that does not fit in memory.
     """
@@ -70,7 +72,7 @@ def make_trainer(config: Config, env: Env | None = None) -> Trainer:
         metrics |= {f"episode_{name}": value for name, value in episodes._asdict().items()}
         return TrainState(new, driver, carry, ring, key), metrics
 
-    _check_memory(config, env, model)
+    _check_memory(config, env, model, num_seeds)
     return Trainer(init, iterate)
 
 
@@ -201,13 +203,13 @@ def replay_bytes(config: Config, env: Env, model: Model) -> int:
     return replay.num_bytes(_sequence_shapes(config, env, model), config.replay_capacity_sequences)
 
 
-def _check_memory(config: Config, env: Env, model: Model) -> None:
+def _check_memory(config: Config, env: Env, model: Model, num_seeds: int) -> None:
     stats = jax.local_devices()[0].memory_stats() or {}
     memory = stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    need = replay_bytes(config, env, model)
+    need = num_seeds * replay_bytes(config, env, model)
     if need > memory:
         fits = int(config.replay.capacity * memory / need / 2)
         raise ConfigError(
-            f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB per seed, the device has"
+            f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), the device has"
             f" {memory / 2**30:.1f} GiB: set replay.capacity={fits} or less"
         )

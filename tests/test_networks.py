@@ -234,16 +234,20 @@ def test_heads_in_imagination_share_nothing_with_root_heads(model, params, encod
 def test_parts_start_from_different_parameters(params):
     # Value and root value have the same shapes where e and z have: one key for both would make them equal.
     for x, y in ((params.value, params.root_value), (params.value, params.reward), (params.policy, params.root_policy)):
-        biggest = [max(jax.tree.leaves(tree), key=lambda leaf: leaf.size) for tree in (x, y)]
-        assert biggest[0].shape != biggest[1].shape or not np.allclose(*biggest)
+        # Biases, and the last layer of rewards and values, start at 0 everywhere.
+        pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
+        random = [(a, b) for a, b in pairs if a.shape == b.shape and np.any(np.asarray(a) != 0)]
+        assert not any(np.allclose(a, b) for a, b in random)
 
 
-def test_first_predictions_are_near_zero_and_near_uniform(model, params, encode):
+def test_first_values_are_zero_and_first_policies_near_uniform(model, params, encode):
     e = encode(params.encoder, observations(5, 3, 2), model.initial_carry(2))[0][0]
     z = model.start(params.dynamics, e)
-    logits = (model.value(params.value, z), model.policy(params.policy, z))
-    assert all(np.max(np.abs(x)) < 0.3 for x in (*logits, model.root_policy(params.root_policy, e)))
-    assert np.max(np.abs(model.decode(logits[0]))) < 1.0
+    logits = (model.policy(params.policy, z), model.root_policy(params.root_policy, e))
+    assert all(np.max(np.abs(x)) < 0.3 for x in logits)
+    _, reward = model.step(params.dynamics, params.reward, z, jnp.eye(A)[:1].repeat(len(z), 0))
+    outs = (reward, model.value(params.value, z), model.root_value(params.root_value, e))
+    assert all(np.max(np.abs(model.decode(out))) < 1e-4 for out in outs)
 
 
 def test_a_long_imagination_stays_bounded_and_depends_on_the_action(model, params, encode):
@@ -309,7 +313,7 @@ def test_encoder_reads_the_previous_action_and_reward(impala):
 def test_heads_of_the_lstm_model_read_its_hidden_half(impala):
     model, params, _ = impala
     z = jax.random.normal(jax.random.key(11), (1, 12))
-    by_z = jax.jacobian(lambda z: model.value(params.value, z))(z)
+    by_z = jax.jacobian(lambda z: model.policy(params.policy, z))(z)  # the value's last layer starts at 0
     assert np.all(by_z[..., :6] == 0.0)
     assert np.any(by_z[..., 6:] != 0.0)
 

@@ -1,9 +1,9 @@
 """The README's examples: marked Python blocks run, and every training command names a configuration that loads."""
 
 import re
+import shlex
 from pathlib import Path
 
-import click
 import pytest
 
 from purejax_sc import config
@@ -26,7 +26,7 @@ def test_python_examples_run(code: str, tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_training_commands_load(command: str) -> None:
-    words = click.parser.split_arg_string(command.partition(" #")[0])
+    words = shlex.split(command.partition(" #")[0])
     context = train.make_context("train", words)
     if context.params["config"].isupper():  # a synopsis, such as CONFIG [KEY=VALUE ...]
         pytest.skip("a placeholder")

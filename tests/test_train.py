@@ -120,7 +120,7 @@ def test_the_ring_holds_what_was_acted_in_order():
 
 
 def test_a_replay_that_no_device_can_hold_is_refused_with_its_size():
-    with pytest.raises(ConfigError, match=r"replay.capacity=\d+ takes [0-9.]+ GiB per seed.*set replay.capacity="):
+    with pytest.raises(ConfigError, match=r"replay.capacity=\d+ takes [0-9.]+ GiB for 1 seed.*set replay.capacity="):
         make_trainer(small(replay={"capacity": 10**13}))
 
 
