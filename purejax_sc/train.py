@@ -210,6 +210,6 @@ def _check_memory(config: Config, env: Env, model: Model, num_seeds: int) -> Non
     if need > memory:
         fits = int(config.replay.capacity * memory / need / 2)
         raise ConfigError(
-            f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), the device has"
-            f" {memory / 2**30:.1f} GiB: set replay.capacity={fits} or less"
+            f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), the device"
+            f" has {memory / 2**30:.1f} GiB: set replay.capacity={fits} or less"
         )
