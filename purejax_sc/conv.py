@@ -21,8 +21,6 @@ Padding = Literal["SAME", "VALID"]
 # Where whole rows beat patches on a CPU: a banded kernel multiplies width / kernel width times too many numbers, and
 # patches of few channels are slow to gather.
 NARROW, FEW_CHANNELS = 16, 32
-# Patches hold every pixel kernel-size times: for a batch of Atari frames that is more memory than a machine has.
-WIDE = 32
 
 
 class Conv(nn.Module):
@@ -51,7 +49,7 @@ def choose_form(width: int, channels: int, kernel_width: int) -> Literal["matmul
     """The fastest form for images of this width and these input channels on the default back end."""
     if kernel_width == 1:
         return "matmul"  # its patches are the image
-    if jax.default_backend() != "cpu" or width > WIDE:
+    if jax.default_backend() != "cpu":
         return "lax"
     return "banded" if width <= NARROW and channels <= FEW_CHANNELS else "matmul"
 

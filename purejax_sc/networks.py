@@ -118,6 +118,16 @@ def over_time(torso: Callable[[Array], Array], frame: Array) -> Array:
     return y.reshape(*frame.shape[:2], *y.shape[1:])
 
 
+def step_by_step(torso: nn.Module, frame: Array) -> Array:
+    """The same by a scan over T that keeps no activations: the backward pass computes each step's again."""
+
+    def see(torso: nn.Module, carry: tuple[()], frame: Array) -> tuple[tuple[()], Array]:
+        return carry, torso(frame)
+
+    scan = nn.scan(nn.remat(see), variable_broadcast="params", split_rngs={"params": False})
+    return scan(torso, (), frame)[1]
+
+
 class FeedForward(nn.Module):
     """An encoder that reads one frame at a time and has no carry."""
 
@@ -282,19 +292,21 @@ class RecurrentEncoder(nn.Module):
     torso: nn.Module
     units: int
     num_actions: int
+    remat: bool
 
     @nn.compact
     def __call__(self, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
         action = jax.nn.one_hot(obs.prev_action, self.num_actions)
         reward = signed_hyperbolic(obs.prev_reward)[..., None]  # rewards are not clipped
-        x = jnp.concatenate([over_time(self.torso, obs.frame), action, reward], axis=-1)
+        seen = step_by_step(self.torso, obs.frame) if self.remat else over_time(self.torso, obs.frame)
+        x = jnp.concatenate([seen, action, reward], axis=-1)
 
         def read(lstm: LSTM, carry: Tree, inputs: tuple[Array, Array]) -> tuple[Tree, Array]:
             x, first = inputs
             # Before the observation is read, so that nothing of the last episode leaks into this one.
             return lstm(jax.tree.map(lambda s: jnp.where(first[:, None], 0.0, s), carry), x)
 
-        # Only the LSTM waits for its past: the torso above saw all T * B frames as one batch.
+        # Only the LSTM waits for its past: the torso above may see all T * B frames as one batch.
         scan = nn.scan(read, variable_broadcast="params", split_rngs={"params": False})
         carry, e = scan(LSTM(self.units, name="lstm"), carry, (x, obs.first))
         return e, carry
@@ -330,7 +342,7 @@ def impala(network: NetworkConfig, spec: EnvSpec) -> Parts:
         )
     torso = ImpalaTorso(network.channels, pool, network.width, network.conv)
     return Parts(
-        encoder=RecurrentEncoder(torso, network.width, spec.num_actions),
+        encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat),
         dynamics=RecurrentDynamics(network.model_width),
         head=lambda outputs, _, init: Head(outputs, network.head_width, init),
         read=lambda z: z[:, network.model_width :],

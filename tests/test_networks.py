@@ -423,3 +423,16 @@ def test_the_smallest_possible_frames_work():
     ):
         params = jax.eval_shape(make(network, SPEC._replace(obs_shape=(side, side, 1))).init, jax.random.key(0))
         assert all(0 not in x.shape for x in jax.tree.leaves(params))
+
+
+def test_remat_changes_memory_and_not_numbers():
+    network = NetworkConfig(kind="impala", width=8, model_width=6, channels=(4, 8), head_width=0)
+    plain, frugal = make(network), make(network.model_copy(update={"remat": True}))
+    params, obs = plain.init(jax.random.key(0)), observations(3, 4, 2)
+    assert jax.tree.structure(frugal.init(jax.random.key(0))) == jax.tree.structure(params)
+
+    def loss(encoder, model):
+        return jnp.sum(model.encode(encoder, obs, model.initial_carry(2))[0] ** 2)
+
+    one, other = (jax.value_and_grad(loss)(params.encoder, model) for model in (plain, frugal))
+    assert_close(one, other)
