@@ -72,9 +72,14 @@ def test_a_number_from_the_config_and_the_same_number_traced_agree():
 
 
 def test_sc_weight_zero_is_the_baseline_bit_for_bit():
-    baseline, _ = run(small(sc={"update": "none"}))
-    weightless, _ = run(small(sc={"update": "direct"}, hyper={"sc_weight": 0.0}))
-    weighted, _ = run(small(sc={"update": "direct"}))
+    # As a single run, which is also what a sweep placed by `map` runs. Under `vmap` over seeds the compiler rounds the
+    # batched products of the two programs differently, and they agree to the last digit or so.
+    def learner(update, weight):
+        config = small(sc={"update": update}, hyper={"sc_weight": weight})
+        env = probe_envs.reward_by_observation_and_action()
+        return jax.jit(make_train(config, env))(jax.random.key(0))[0].learner
+
+    baseline, weightless, weighted = learner("none", 0.25), learner("direct", 0.0), learner("direct", 0.25)
     jax.tree.map(np.testing.assert_array_equal, weightless, baseline)
     assert not np.array_equal(*(x.params.encoder["params"]["torso"]["Dense_0"]["kernel"] for x in (weighted, baseline)))
 
