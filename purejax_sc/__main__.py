@@ -86,6 +86,34 @@ def train(
 
 
 @cli.command()
+@click.argument("task", type=click.Choice(["evaluation", "control", "noise", "all"]))
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--seeds", type=click.IntRange(min=1), default=30, show_default=True, help="MDPs, from `seed` upwards.")
+@click.option("--out", type=click.Path(path_type=Path), help="New directory.  [default: runs/tabular_<TASK>]")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None, quiet: bool) -> None:
+    """Run the paper's tabular study: all methods on random MDPs, with curves, paired scores and figures.
+
+    KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=action. A comma list sweeps it, as in
+    alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods.
+    """
+    _keep_compiled_programs()
+    _use_all_cores()
+    from purejax_sc.config import ConfigError
+    from purejax_sc.plots import RunError
+    from purejax_sc.tabular import study
+
+    directory = out or Path("runs") / f"tabular_{task}"
+    tasks: Any = study.TASKS if task == "all" else (task,)
+    say = (lambda text: None) if quiet else lambda text: click.echo(text, err=True)
+    with _one_line(ConfigError, RunError, OSError):
+        summary = study.run(tasks, overrides, directory, seeds, say, shlex.join(["purejax-sc", *sys.argv[1:]]))
+    if not quiet:
+        _print_methods(summary["methods"])
+        click.echo(f"wrote {directory}")
+
+
+@cli.command()
 @click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
 @click.option(
     "--out", type=click.Path(path_type=Path), default="compare.png", show_default=True, help="Image to write."
@@ -145,6 +173,39 @@ def _keep_compiled_programs() -> None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
+
+
+def _use_all_cores() -> None:
+    """One JAX device per CPU core, unless JAX is told another number: replicas need nothing from each other."""
+    import jax
+
+    if "JAX_NUM_CPU_DEVICES" not in os.environ:
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+
+
+def _print_methods(methods: Sequence[dict[str, Any]]) -> None:
+    """One line per method: its first metric at the end, with the paired difference from Dyna."""
+    rows = [
+        ("task", "model", "update", "setting", "metric", "final", "90%", "median", "less Dyna", "90%", "wins", "lost")
+    ]
+    for method in methods:
+        metric, score = next(iter(method["metrics"].items()))
+        duel = method["against"].get("dyna", {metric: None})[metric]
+        difference = duel["final"]["difference"] if duel else {"mean": None, "interval": None}
+        rows.append(
+            (
+                *(method[key] for key in ("task", "model", "update", "setting")),
+                metric,
+                _number(score["final"]["mean"]),
+                _interval(score["final"]["interval"]),
+                _number(score["final"]["median"]),
+                _number(difference["mean"]),
+                _interval(difference["interval"]),
+                f"{duel['final']['wins']}/{duel['final']['of']}" if duel else "",
+                str(method["diverged"]),
+            )
+        )
+    _print_table(rows)
 
 
 def _print_summary(summary: dict[str, Any], out: Path) -> None:

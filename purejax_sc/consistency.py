@@ -105,34 +105,21 @@ def sc_errors(
     gated = params._replace(
         value=scale_gradient(params.value, gates.value), root_value=scale_gradient(params.root_value, gates.value)
     )
-    prediction = _values(model, gated, scale_gradient(rollout.z[1:], gates.model))
-    # The forward numbers are those of the prediction: the compiler computes them once.
-    v = _decode(model, _values(model, params, rollout.z[1:]))  # [K, M], k = 1 .. K
-    v_tm1, v_t, first = v[:-1], v[1:], 1
+    num_compared = rollout.z.shape[0] - (1 if include_last else 2)  # of the states k = 1, 2, ...
+    compared = scale_gradient(rollout.z, gates.model)[1 : num_compared + 1]
+    # State by state, so that the compiler finds the forward numbers of both lists to be the same.
+    prediction = [model.value(gated.value, z) for z in compared]
+    values = [model.decode(model.value(params.value, z)) for z in rollout.z[1:]]
     if root is not None:
-        root_out = model.root_value(gated.root_value, scale_gradient(root, gates.model))
-        prediction = jnp.concatenate([root_out[None], prediction])
-        v_tm1, v_t, first = (
-            jnp.concatenate([model.decode(model.root_value(params.root_value, root))[None], v_tm1]),
-            v,
-            0,
-        )
+        prediction = [model.root_value(gated.root_value, scale_gradient(root, gates.model)), *prediction]
+        values = [model.decode(model.root_value(params.root_value, root)), *values]
+    v, first = jnp.stack(values), 1 if root is None else 0
     target = returns.vtrace(
-        v_tm1, v_t, rollout.reward[first:], discount * jnp.ones_like(v_t), rollout.rho[first:], lambda_
+        v[:-1], v[1:], rollout.reward[first:], discount * jnp.ones_like(v[1:]), rollout.rho[first:], lambda_
     )
     if include_last:
         target = jnp.concatenate([target, v[-1:]])
-    return ScErrors(prediction[: target.shape[0]], scale_gradient(target, gates.target))
-
-
-def _values(model: Model, params: Params, z: Array) -> Array:
-    """Value outputs [K, M, ...] of states [K, M, ...], by one flat call."""
-    out = model.value(params.value, jnp.reshape(z, (-1, *z.shape[2:])))
-    return jnp.reshape(out, (*z.shape[:2], *out.shape[1:]))
-
-
-def _decode(model: Model, out: Array) -> Array:
-    return jnp.reshape(model.decode(jnp.reshape(out, (-1, *out.shape[2:]))), out.shape[:2])
+    return ScErrors(jnp.stack(prediction), scale_gradient(target, gates.target))
 
 
 # Search control: the imagination policies of section 4.2. Each returns a `Mu`.

@@ -53,6 +53,23 @@ def bootstrap_interval(
     return result.confidence_interval.low, result.confidence_interval.high
 
 
+def student_interval(x: np.ndarray, confidence: float = 0.9) -> tuple[np.ndarray, np.ndarray] | None:
+    """Student's t interval of the mean over seeds: mean +- t s / sqrt(n), as the paper's tabular figures show.
+
+    Args:
+      x: [seeds, ...]; where a value is not finite, neither is the interval.
+
+    Returns:
+      (low, high), each [...], or None for fewer than two seeds.
+    """
+    if len(x) < 2:
+        return None
+    with np.errstate(invalid="ignore"):
+        centre, error = np.mean(x, axis=0), np.std(x, axis=0, ddof=1) / np.sqrt(len(x))
+    width = scipy.stats.t.ppf(0.5 + confidence / 2.0, len(x) - 1) * error
+    return centre - width, centre + width
+
+
 def curve_interval(curves: np.ndarray, confidence: float = 0.9) -> tuple[np.ndarray, np.ndarray] | None:
     """The bootstrap interval of the mean at each point of learning curves.
 

@@ -15,7 +15,7 @@ ROWS = [
     {"transforms", "returns", "conv", "plots"},
     {"losses", "consistency"},
     {"networks", "replay", "envs"},
-    {"muesli"},
+    {"muesli", "tabular"},
     {"train"},
     {"run"},
     {"__main__"},
@@ -33,6 +33,7 @@ ONLY = {
     "networks": {"types", "config", "transforms", "conv"},
     "envs": {"types", "config"},
     "plots": {"statistics"},
+    "tabular": {"types", "config", "statistics", "transforms", "plots", "consistency", "envs"},
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 HEAVY = ("gymnax", "matplotlib", "tensorflow_probability", "tensorboardX", "jax")

@@ -1,0 +1,166 @@
+"""Which readings of the paper's tabular experiments satisfy which of its claims?
+
+    JAX_NUM_CPU_DEVICES=2 python bench/tabular_readings.py --seeds 96 --out bench/results/tabular_readings.csv
+    JAX_NUM_CPU_DEVICES=2 python bench/tabular_readings.py --groups base --iterations 12000 --out long.csv
+
+A group is one compiled program per task: what decides its shape (`SHAPES`) is fixed, and every combination of numbers
+(`numbers`) is a row of it. Evaluation is judged by the area under the relative error, control by the final policy
+value, both by paired differences over the same MDPs. Rows that the file already holds are skipped, so an interrupted
+sweep goes on where it stopped.
+
+`i beats j`: a majority of wins that a sign test finds at 5% (one-sided).
+    E1  Dyna beats model-free                  E2  Direct beats Dyna
+    E3  Residual does not beat model-free      E4  model-free beats Reverse
+    C1  Direct has the highest mean final policy value of all methods
+    C2  Residual and Reverse end within 0.02 of Dyna, or above
+    C1s C1, and the 90% intervals of Direct's lead over every other method are above 0
+"""
+
+import argparse
+import csv
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from purejax_sc import statistics
+from purejax_sc.tabular import program, study
+from purejax_sc.tabular.learner import Variant
+from purejax_sc.tabular.options import Options, variant
+
+UPDATES = ("none", "dyna", "direct", "reverse", "residual")
+SHAPES: dict[str, dict[str, Any]] = {
+    "base": {"ve_target": "policy"},  # as printed
+    "action": {"ve_target": "action"},
+    "value_first": {"order": "value_first"},
+    "outside": {"expectation": "outside"},
+    "K": {"terms": "K"},
+    "chain": {"sampling": "chain"},
+    "state_action": {"successors": "state_action"},
+}
+# (rate, reduction) of the SC step of the logits; the printed rates are 10 and 0.3
+LOGITS = {
+    "mle": [(1.0, "mean"), (3.0, "mean"), (10.0, "mean")],
+    "ve": [(0.3, "mean"), (0.9, "mean"), (0.3, "half_sum")],
+}
+# (rate of the reward, reduction of the SC step of the value); no rate is that of the value
+VALUES = [(None, "mean"), (None, "half_sum"), (1.0, "mean")]
+
+
+def numbers(models: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(model, options) of every row of a group."""
+    for model in models:
+        for (alpha_r, value), (planning, logits) in itertools.product(VALUES, LOGITS[model]):
+            names = "alpha_r", "sc_value_reduction", f"alpha_sc_{model}", f"sc_{model}_reduction"
+            yield model, dict(zip(names, (alpha_r, value, planning, logits), strict=True))
+
+
+def canonical(numbers: Variant, update: str) -> Variant:
+    """The same numbers without the steps that a method never takes, so that equal methods run once."""
+    if update == "none":
+        return numbers._replace(plan_v=0.0, plan_r=0.0, plan_p=0.0)
+    return numbers._replace(plan_r=0.0, plan_p=0.0) if update == "dyna" else numbers
+
+
+def run_group(name: str, rows: list[dict[str, Any]], seeds: int, iterations: int, points: int) -> list[dict[str, Any]]:
+    """Both tasks for the rows of a group, completed by what they show."""
+    base = Options(log_every=iterations // points, **SHAPES[name])
+    index: dict[Variant, int] = {}
+    chosen = []
+    for row in rows:
+        options = base.model_copy(update={key: row[key] for key in row if key in Options.model_fields})
+        numbers = {update: canonical(variant(options, row["model"], update), update) for update in UPDATES}
+        chosen.append({update: index.setdefault(value, len(index)) for update, value in numbers.items()})
+    stacked = program.stack(list(index))
+    results = {}
+    for task in ("evaluation", "control"):
+        results[task] = program.run(base, task == "control", iterations, stacked, seeds)
+        print(f"{name} {task}: {len(rows)} rows, {len(index)} methods, {results[task].run_seconds:.0f} s", flush=True)
+    return [row | judge(results, places) for row, places in zip(rows, chosen, strict=True)]
+
+
+def judge(results: dict[str, program.Result], chosen: dict[str, int]) -> dict[str, Any]:
+    """Claims and the numbers behind them. chosen: update -> place among the methods."""
+    area = {u: study.area(results["evaluation"].metrics["relative_error"][i]) for u, i in chosen.items()}
+    final = {u: study.final(results["control"].metrics["policy_value"][i]) for u, i in chosen.items()}
+    mean = {u: float(values.mean()) for u, values in final.items()}
+    leads = {u: final["direct"] - final[u] for u in UPDATES if u != "direct"}
+    intervals = {u: statistics.student_interval(lead) for u, lead in leads.items()}
+    claims = {
+        "E1": beats(area["none"] - area["dyna"]),
+        "E2": beats(area["dyna"] - area["direct"]),
+        "E3": not beats(area["none"] - area["residual"]),
+        "E4": beats(area["reverse"] - area["none"]),
+        "C1": mean["direct"] > max(value for update, value in mean.items() if update != "direct"),
+        "C2": min(mean["reverse"], mean["residual"]) > mean["dyna"] - 0.02,
+    }
+    return {
+        **{name: int(held) for name, held in claims.items()},
+        "held": sum(claims.values()),
+        "C1s": int(claims["C1"] and all(interval is not None and interval[0] > 0.0 for interval in intervals.values())),
+        **{f"auc_median_{u}": f"{np.median(values):.4f}" for u, values in area.items()},
+        "auc_direct_wins_over_dyna": int((area["direct"] < area["dyna"]).sum()),
+        **{f"final_{u}": f"{value:.4f}" for u, value in mean.items()},
+        **{f"lead_over_{u}": f"{lead.mean():.4f} {_bounds(intervals[u])}" for u, lead in leads.items()},
+        **{f"wins_over_{u}": int((lead > 0.0).sum()) for u, lead in leads.items()},
+    }
+
+
+def _bounds(interval: tuple[np.ndarray, np.ndarray] | None) -> str:
+    return "" if interval is None else f"[{interval[0]:.4f}; {interval[1]:.4f}]"
+
+
+def beats(gain: np.ndarray) -> bool:
+    """Are the gains [N] positive on more seeds than chance explains? A replica that diverged gains nothing."""
+    wins = int((gain > 0.0).sum())
+    return bool(scipy.stats.binomtest(wins, len(gain), alternative="greater").pvalue < 0.05)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--seeds", type=int, default=96)
+    parser.add_argument("--iterations", type=int, default=6000)
+    parser.add_argument("--points", type=int, default=30)
+    parser.add_argument("--out", type=Path, default=Path("tabular_readings.csv"))
+    args = parser.parse_args()
+    done: list[dict[str, Any]] = []
+    if args.out.exists():
+        with args.out.open(newline="") as file:
+            done = list(csv.DictReader(file))
+    for group in args.groups:
+        models = ["ve"] if group == "action" else ["mle", "ve"]
+        run = {"group": group, "seeds": args.seeds, "iterations": args.iterations}
+        rows = [{**run, "model": model, **changes} for model, changes in numbers(models)]
+        missing = [row for row in rows if not any(_same(row, other) for other in done)]
+        if missing:
+            done += run_group(group, missing, args.seeds, args.iterations, args.points)
+            write(args.out, done)
+    for row in sorted(done, key=lambda row: -int(row["held"]))[:10]:
+        print({key: value for key, value in row.items() if value not in ("", None)})
+
+
+def _same(row: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Is `other`, which may come from the file, about the same methods?"""
+    return all(str(other.get(key, "")) == ("" if value is None else str(value)) for key, value in row.items())
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    columns = sorted({column for row in rows for column in row}, key=_place)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _place(column: str) -> tuple[int, str]:
+    """Names and settings first, then claims, then numbers."""
+    order = ("group", "model", "seeds", "iterations", "alpha", "sc_", "held", "C", "E", "auc", "final", "lead", "wins")
+    return next(i for i, prefix in enumerate(order) if column.startswith(prefix)), column
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""The paper's tabular figures, as PNG."""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from purejax_sc import statistics
+from purejax_sc.plots import CONFIDENCE
+from purejax_sc.tabular.program import Record
+
+NAMES = {
+    "none": "model-free",
+    "dyna": "Dyna",
+    "direct": "SC-Direct",
+    "reverse": "SC-Reverse",
+    "residual": "SC-Residual",
+    "model_only": "SC-Direct, model only",
+}
+COLORS = {"none": "C7", "dyna": "C0", "direct": "C3", "reverse": "C2", "residual": "C1", "model_only": "C4"}
+MODELS = {"mle": "MLE model", "ve": "VE model"}
+METRIC = {"evaluation": "relative_error", "control": "policy_value"}
+LABEL = {"evaluation": "relative value error", "control": "policy value / optimal"}
+TITLE = {"evaluation": "Evaluation", "control": "Control"}
+
+
+def draw(records: Sequence[Record], scores: Sequence[dict[str, Any]]) -> dict[str, bytes]:
+    """File name -> PNG of every figure that the records allow. scores: `study.summarise` of all records."""
+    images = {}
+    learning = [record for record in records if record.methods[0].task != "noise"]
+    if any(method.setting for record in learning for method in record.methods):
+        images["sweep.png"] = draw_sweep([score for score in scores if score["task"] != "noise"])
+    elif learning:
+        images["figure2a.png"] = draw_curves(learning)
+    noise = [record for record in records if record.methods[0].task == "noise"]
+    if len(noise) == 1:
+        images["figure5.png"] = draw_noise(noise[0])
+    return images
+
+
+def draw_curves(records: Sequence[Record]) -> bytes:
+    """Figure 2a: one panel per task and model; means over seeds with shaded intervals, medians dashed."""
+    panels = [(record, model) for record in records for model in dict.fromkeys(m.model for m in record.methods)]
+    figure = Figure(figsize=(3.6 * len(panels) + 0.4, 3.9), layout="constrained")
+    for axes, (record, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        task = record.methods[0].task
+        for i, method in enumerate(record.methods):
+            if method.model == model:
+                _draw_curve(axes, record, i, METRIC[task])
+        axes.set(title=f"{TITLE[task]}, {MODELS[model]}", xlabel="iterations", ylabel=LABEL[task])
+        axes.set_xlim(0, record.result.iterations[-1])
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        if task == "evaluation":
+            _logarithmic(axes)
+        _zoom(axes)
+        axes.grid(alpha=0.3)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return _png(figure)
+
+
+def _draw_curve(axes: Axes, record: Record, i: int, metric: str) -> None:
+    curves, x = record.result.metrics[metric][i], record.result.iterations
+    update = record.methods[i].update
+    # the baseline is a broad band, so that a method that does nothing can be seen on top of it
+    color, width = COLORS[update], 4.0 if update == "none" else 1.5
+    axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width, label=NAMES[update])
+    axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width / 2, linestyle="--")
+    interval = statistics.student_interval(curves, CONFIDENCE)
+    if interval is not None:
+        low, high = map(_finite, interval)
+        axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+
+
+def draw_noise(record: Record) -> bytes:
+    """Figure 5: area under the error against initial noise; below, the paired difference Direct - Dyna."""
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    above, below = figure.subplots(2, 2, sharex="col")
+    for column, name in enumerate(("reward", "value")):
+        for shift, model in enumerate(dict.fromkeys(method.model for method in record.methods)):
+            areas = _areas(record, name, model)
+            for i, (update, (sigmas, area)) in enumerate(areas.items()):
+                style, label = "-" if model == "mle" else "--", f"{NAMES[update]}, {MODELS[model]}"
+                _draw_bars(above[column], sigmas, area, 2 * shift + i - 1.5, COLORS[update], style, label)
+            if len(areas) == 2:
+                (sigmas, dyna), (_, direct) = areas["dyna"], areas["direct"]
+                share = 100.0 * (direct - dyna) / dyna.mean(axis=1, keepdims=True)
+                _draw_bars(
+                    below[column], sigmas, share, shift - 0.5, "C3", "-" if model == "mle" else "--", MODELS[model]
+                )
+        above[column].set(title=f"noise in the initial {name}", ylabel="AUC of the relative value error")
+        _logarithmic(above[column])
+        below[column].set(xlabel="standard deviation of the noise", ylabel="Direct - Dyna, % of Dyna's mean")
+        below[column].axhline(0.0, color="black", linewidth=0.8)
+    above[1].legend(fontsize="small")
+    below[0].legend(fontsize="small")
+    return _png(figure)
+
+
+def _areas(record: Record, name: str, model: str) -> dict[str, tuple[list[float], np.ndarray]]:
+    """update -> (noise levels, [levels, N] areas under the error)."""
+    found: dict[str, tuple[list[float], list[np.ndarray]]] = {}
+    for method, curves in zip(record.methods, record.result.metrics["relative_error"], strict=True):
+        noise, _, sigma = method.setting.split()[0].partition("_sigma=")
+        if noise == name and method.model == model:
+            sigmas, areas = found.setdefault(method.update, ([], []))
+            sigmas.append(float(sigma))
+            areas.append(curves.mean(axis=-1))
+    return {update: (sigmas, np.stack(areas)) for update, (sigmas, areas) in found.items()}
+
+
+def _draw_bars(
+    axes: Axes, x: list[float], values: np.ndarray, shift: float, color: str, style: str, label: str
+) -> None:
+    """Means and intervals of values [points, N] at equal distances, moved sideways by `shift` bars."""
+    ticks, interval = np.arange(len(x)), statistics.student_interval(values.T, CONFIDENCE)
+    means = _finite(values.mean(axis=1))
+    error = None if interval is None else np.abs(np.stack([_finite(bound) for bound in interval]) - means)
+    places = ticks + 0.08 * shift
+    axes.errorbar(places, means, error, color=color, linestyle=style, marker="o", markersize=3, capsize=2, label=label)
+    axes.set_xticks(ticks, [f"{value:g}" for value in x])
+
+
+def draw_sweep(scores: Sequence[dict[str, Any]]) -> bytes:
+    """Final score against the swept setting, one line per update, one panel per task and model."""
+    panels = list(dict.fromkeys((score["task"], score["model"]) for score in scores))
+    settings = list(dict.fromkeys(score["setting"] for score in scores))
+    figure = Figure(figsize=(4.2 * len(panels) + 0.4, 4.6), layout="constrained")
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        for update in dict.fromkeys(score["update"] for score in scores):
+            chosen = [s for s in scores if (s["task"], s["model"], s["update"]) == (*panel, update)]
+            finals = [score["metrics"][METRIC[panel[0]]]["final"] for score in chosen]
+            x = [settings.index(score["setting"]) for score in chosen]
+            y = np.array([np.nan if final["mean"] is None else final["mean"] for final in finals])
+            bounds = np.array([final["interval"] or [np.nan, np.nan] for final in finals]).T
+            axes.errorbar(x, y, np.abs(bounds - y), color=COLORS[update], marker="o", capsize=2, label=NAMES[update])
+        axes.set(title=f"{TITLE[panel[0]]}, {MODELS[panel[1]]}", ylabel=f"final {LABEL[panel[0]]}")
+        axes.set_xticks(range(len(settings)), settings, rotation=30, ha="right", fontsize="small")
+        if panel[0] == "evaluation":
+            _logarithmic(axes)
+    figure.axes[0].legend(fontsize="small")
+    return _png(figure)
+
+
+def _logarithmic(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _zoom(axes: Axes) -> None:
+    """Let the lines fill the height, but for their first twentieth: wide intervals and the start leave the panel."""
+    curves = np.stack([np.asarray(line.get_ydata(), float) for line in axes.lines])
+    settled = curves[:, curves.shape[1] // 20 :]
+    if np.isfinite(settled).any():
+        low, high = np.nanmin(settled), np.nanmax(settled)
+        log = axes.get_yscale() == "log"
+        axes.set_ylim((low / 1.3, high * 1.3) if log else (low - 0.05, high + 0.05))
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    """NaN instead of infinity: a gap in the line where replicas have diverged."""
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()

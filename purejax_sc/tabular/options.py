@@ -1,0 +1,177 @@
+"""Options of the tabular study: the paper's numbers, and a name for every reading that the paper leaves open.
+
+`parse` reads KEY=VALUE with comma lists and returns one `Options` per combination; `variant` turns one into numbers.
+"""
+
+import difflib
+import itertools
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, NamedTuple
+
+import pydantic
+from pydantic import Field
+
+from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read
+from purejax_sc.consistency import SC_UPDATES, Gates
+from purejax_sc.tabular.learner import Readings, Variant
+
+ModelKind = Literal["mle", "ve"]
+Update = Literal["none", "dyna", "direct", "reverse", "residual", "model_only"]
+Reduction = Literal["mean", "half_sum", "sum"]
+
+NOISE_UPDATES = ("dyna", "direct")
+
+
+class Plan(Section):
+    """What is run, over whatever else is varied."""
+
+    models: tuple[ModelKind, ...] = ("mle", "ve")  # how the transition model is grounded
+    updates: tuple[Update, ...] = ("none", "dyna", "direct", "reverse", "residual")  # none: the model-free baseline
+    reward_sigmas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)  # noise study: r starts at R + sigma N(0, 1)
+    value_sigmas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # and v at v_pi + sigma N(0, 1)
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0  # of the first replica; each has its own MDP, tables and data
+    iterations: Positive | None = None  # None: 12,000, and 3,000 for the noise study
+    log_every: Positive = 100  # iterations
+    states: Annotated[int, Field(ge=2)] = 20
+    actions: Positive = 4
+    discount: Annotated[float, Field(ge=0, lt=1)] = 0.99
+
+
+class Numbers(Section):
+    """Step sizes and the like. A comma list of any of them is one more axis of the same compiled program."""
+
+    epsilon: Fraction = 0.1  # control
+    alpha_td: NonNegative = 0.03
+    alpha_r: Fraction | None = None  # None: alpha_td. 1 copies the reward, close to the rule as printed
+    alpha_mle: NonNegative = 1.0
+    alpha_ve: NonNegative = 3.0
+    alpha_sc_mle: NonNegative = 10.0
+    alpha_sc_ve: NonNegative = 0.3
+    alpha_sc: NonNegative | None = None  # instead of the two above: a multiple of alpha_mle and of alpha_ve
+    grounded_reduction: Literal["sum", "mean"] = "sum"  # over the batch
+    sc_value_reduction: Reduction = "mean"  # c of the value's and the reward's SC step: 1 / (S terms), 1/2 or 1
+    sc_mle_reduction: Reduction = "mean"  # c of the SC step of an MLE model's logits
+    sc_ve_reduction: Reduction = "half_sum"  # and of a VE model's
+    sc_value_rate: Literal["td", "sc"] = "td"  # which rate moves the value in the SC step
+
+
+class Shape(Section):
+    """What decides the shape of the program: every combination of a sweep is compiled apart."""
+
+    batch: Positive = 8  # transitions per iteration
+    unroll: Annotated[int, Field(ge=0)] = 2  # K
+    terms: Literal["K+1", "K"] = "K+1"  # squared errors k = 0 .. K, or 0 .. K - 1
+    expectation: Literal["inside", "outside"] = "inside"  # of the SC loss, in relation to the square
+    order: Literal["joint", "value_first"] = "joint"  # of the SC step
+    ve_target: Literal["policy", "action"] = "policy"  # the VE loss averages over pi, or conditions on the action
+    sampling: Literal["uniform", "chain"] = "uniform"  # transitions from uniform states, or one persistent trajectory
+    successors: Literal["state", "state_action"] = "state"  # what has a subset of successors of its own
+    policy: Literal["uniform", "dirichlet", "deterministic"] = "uniform"  # that evaluation follows
+
+
+class Options(Shape, Numbers, Plan):
+    """One experiment. Defaults are the paper's numbers; of the readings, see README for how they were chosen."""
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "Options":
+        if self.terms == "K" and self.unroll == 0:
+            raise ValueError("terms=K with unroll=0 leaves the SC loss without a term: set unroll=1 or terms=K+1")
+        for name in LISTS:
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"{name}={','.join(map(str, values))} must name at least one, and none twice")
+        return self
+
+    def readings(self, control: bool) -> Readings:
+        terms = self.unroll + (self.terms == "K+1")
+        return Readings(control, terms, self.expectation, self.order, self.ve_target, self.sampling == "chain")
+
+
+LISTS = ("models", "updates", "reward_sigmas", "value_sigmas")
+
+
+class Setting(NamedTuple):
+    """One combination of swept values. label: as in `alpha_sc=0.3 order=joint`; empty if nothing is swept."""
+
+    label: str
+    options: Options
+
+    @property
+    def program(self) -> Options:
+        """What the settings of one compiled program share: the options without the numbers."""
+        return self.options.model_copy(update=Numbers().model_dump())
+
+
+def parse(overrides: Iterable[str]) -> list[Setting]:
+    """The settings of KEY=VALUE words; comma lists are swept, all combinations. Raises ConfigError."""
+    chosen: dict[str, list[Any]] = {}
+    for word in overrides:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{word!r} is not of the form key=value, as in alpha_td=0.1 or alpha_sc=0.1,0.3,1")
+        if key in chosen:
+            raise ConfigError(f"{key} is given twice: give all its values at once, as in {key}=a,b")
+        chosen[key] = [_value(key, part) for part in text.split(",")]
+    fixed = {key: tuple(values) if key in LISTS else values[0] for key, values in chosen.items()}
+    swept = [key for key, values in chosen.items() if key not in LISTS and len(values) > 1]
+    for key in swept:
+        if key in Plan.model_fields:
+            raise ConfigError(f"{key} takes one value: replicas of different {key} are not comparable; run them apart")
+        if len(set(chosen[key])) < len(chosen[key]):
+            raise ConfigError(f"{key}={','.join(map(str, chosen[key]))} repeats a value: drop it")
+    settings = []
+    for values in itertools.product(*(chosen[key] for key in swept)):
+        combination = dict(zip(swept, values, strict=True))
+        label = " ".join(f"{key}={value}" for key, value in combination.items())
+        settings.append(Setting(label, _validated(fixed | combination)))
+    return settings
+
+
+def variant(options: Options, model: ModelKind, update: Update) -> Variant:
+    """The numbers of one method."""
+    terms = options.readings(control=False).terms
+    scale = {"mean": 1.0 / (options.states * terms), "half_sum": 0.5, "sum": 1.0}
+    visit = 1.0 if options.grounded_reduction == "sum" else 1.0 / options.batch
+    grounded = {"mle": options.alpha_mle, "ve": options.alpha_ve}[model]
+    planning = {"mle": options.alpha_sc_mle, "ve": options.alpha_sc_ve}[model]
+    if options.alpha_sc is not None:
+        planning = options.alpha_sc * grounded
+    reward = options.alpha_td if options.alpha_r is None else options.alpha_r
+    value_scale = scale[options.sc_value_reduction]
+    return Variant(
+        gates=SC_UPDATES.get(update, Gates(0.0, 0.0, 0.0)),
+        discount=options.discount,
+        epsilon=options.epsilon,
+        td=visit * options.alpha_td,
+        reward=visit * reward,
+        mle=visit * grounded * (model == "mle"),
+        ve=visit * grounded * (model == "ve"),
+        plan_v=value_scale * (options.alpha_td if options.sc_value_rate == "td" else planning),
+        plan_r=value_scale * reward,
+        plan_p=planning * scale[options.sc_mle_reduction if model == "mle" else options.sc_ve_reduction],
+    )
+
+
+def _value(key: str, text: str) -> Any:
+    if not text.strip():
+        raise ConfigError(f"{key} lacks a value: give one, or several with commas and no spaces, as in {key}=a,b")
+    return read(text)
+
+
+def _validated(values: dict[str, Any]) -> Options:
+    try:
+        return Options.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise ConfigError(_explain(error.errors()[0])) from None
+
+
+def _explain(error: Any) -> str:
+    key = str(error["loc"][0]) if error["loc"] else ""
+    if error["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(key, Options.model_fields, n=1, cutoff=0.5)
+        return f"unknown option {key!r}: " + (
+            f"did you mean {close[0]!r}?" if close else f"known: {', '.join(Options.model_fields)}"
+        )
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    return f"{key}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -1,0 +1,232 @@
+"""All methods, settings and seeds of one task as one compiled program.
+
+Axes: N seeds (an MDP, tables and a stream of data each), V variants (the same MDP, tables and stream for all).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from purejax_sc.config import ConfigError
+from purejax_sc.tabular import learner, mdp
+from purejax_sc.tabular.learner import Draw, Readings, State, Tables, Variant
+from purejax_sc.tabular.mdp import Mdp
+from purejax_sc.tabular.options import Options
+from purejax_sc.types import Array, Key
+
+BLOCK = 64  # replicas whose tables fit into the cache of a CPU core
+
+
+class World(NamedTuple):
+    """What one seed's replicas share.
+
+    mdp, cdf: the MDP and its `mdp.cumulative` [S, A, S].
+    pi:       [S, A] the policy that evaluation follows.
+    v_true:   [S] its values.   v_star: [S] optimal values.
+    tables:   standard normal values and rewards, and logits of a Dirichlet draw, from which the learned tables start.
+    stream:   key of the data.
+    """
+
+    mdp: Mdp
+    cdf: Array
+    pi: Array
+    v_true: Array
+    v_star: Array
+    tables: Tables
+    stream: Key
+
+
+class Result(NamedTuple):
+    """Curves of one program. P log points, the first before any iteration.
+
+    iterations: int [P].   metrics: name -> [V, N, P].
+    min_v_star: [N], where a value below 0 makes `policy_value` meaningless.   absorbing: bool [N].
+    compile_seconds, run_seconds: of the program; rate: iterations x replicas per second of the run.
+    """
+
+    iterations: np.ndarray
+    metrics: dict[str, np.ndarray]
+    min_v_star: np.ndarray
+    absorbing: np.ndarray
+    compile_seconds: float
+    run_seconds: float
+    rate: float
+
+
+class Method(NamedTuple):
+    """What tells one variant from another. setting: swept options and noise, as in `alpha_sc=0.3`; may be empty."""
+
+    task: str
+    model: str
+    update: str
+    setting: str
+
+
+class Record(NamedTuple):
+    """One program's methods [V], the seeds [N], and its curves."""
+
+    methods: list[Method]
+    seeds: list[int]
+    result: Result
+
+
+@partial(jax.jit, static_argnames=("states", "actions", "discount", "successors", "policy"))
+def make_worlds(keys: Array, states: int, actions: int, discount: float, successors: str, policy: str) -> World:
+    """Draw and solve the MDP of each seed. keys: [N]. Every leaf of the result has a leading axis [N]."""
+
+    def make(key: Key) -> World:
+        key_mdp, key_policy, key_tables, key_stream = jax.random.split(key, 4)
+        garnet = mdp.garnet(key_mdp, states, actions, successors)
+        pi = mdp.random_policy(key_policy, states, actions, policy)
+        v_true = mdp.policy_values(garnet, pi, discount)
+        v_star, _ = mdp.optimal_values(garnet, discount)
+        tables = learner.init_tables(key_tables, states, actions)
+        return World(garnet, mdp.cumulative(garnet.P), pi, v_true, v_star, tables, key_stream)
+
+    return jax.vmap(make)(keys)
+
+
+def start(world: World, variant: Variant) -> State:
+    """The state before the first iteration."""
+    v = variant.v_true * world.v_true + variant.v_noise * world.tables.v
+    r = variant.r_true * world.mdp.R + variant.r_noise * world.tables.r
+    return State(Tables(v, r, world.tables.p), jnp.int32(0))
+
+
+def advance(
+    states: State, world: World, variants: Variant, first: Array, length: int, batch: int, readings: Readings
+) -> State:
+    """`length` iterations of one seed's variants [V], from iteration `first` on, all on the same stream of data."""
+    keys = jax.vmap(partial(jax.random.fold_in, world.stream))(first + jnp.arange(length))
+    draws = jax.vmap(lambda key: learner.draw(key, batch, len(world.pi)))(keys)
+
+    def step(states: State, draw: Draw) -> tuple[State, None]:
+        def one(state: State, variant: Variant) -> State:
+            return learner.iterate(state, draw, world.cdf, world.mdp.R, world.pi, variant, readings)
+
+        return jax.vmap(one)(states, variants), None
+
+    return jax.lax.scan(step, states, draws)[0]
+
+
+def measure(state: State, world: World, variant: Variant, readings: Readings) -> dict[str, Array]:
+    """Metrics of one replica. In control the value is held against that of the policy that it now leads to.
+
+    relative_error: mean over states of |v_pi - v| / |v_pi|.   ratio_error: sum |v_pi - v| / sum |v_pi|.
+    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy.
+    """
+    tables, values = state.tables, {}
+    v_true = world.v_true
+    if readings.control:
+        v_true = mdp.policy_values(world.mdp, learner.act(tables, world.pi, variant, readings), variant.discount)
+        greedy = learner.act(tables, world.pi, variant._replace(epsilon=0.0), readings)
+        values["policy_value"] = jnp.mean(v_true / world.v_star)
+        values["greedy_value"] = jnp.mean(mdp.policy_values(world.mdp, greedy, variant.discount) / world.v_star)
+    error = jnp.abs(v_true - tables.v)
+    values["relative_error"] = jnp.mean(error / jnp.abs(v_true))
+    values["ratio_error"] = jnp.sum(error) / jnp.sum(jnp.abs(v_true))
+    return values
+
+
+def stack(variants: Sequence[Variant]) -> Variant:
+    """One Variant of arrays [V]."""
+    return jax.tree.map(lambda *x: jnp.asarray(x, jnp.result_type(float)), *variants)
+
+
+def run(
+    options: Options,
+    control: bool,
+    iterations: int,
+    variants: Variant,
+    num_seeds: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Result:
+    """Run variants [V] on seeds `options.seed`, `options.seed` + 1, ... and keep every `options.log_every`-th point.
+
+    Seeds are spread over as many of the local devices as divide their number. Raises ConfigError.
+
+    Args:
+      variants: numbers of the methods, every leaf [V].
+      progress: called with the number of finished iterations after each log point.
+    """
+    _check_lengths(variants)
+    keys = jnp.stack([jax.random.key(options.seed + i) for i in range(num_seeds)])
+    begin = time.perf_counter()
+    world = make_worlds(keys, options.states, options.actions, options.discount, options.successors, options.policy)
+    begin_states, chunk, observe = _programs(options, options.readings(control), num_seeds)
+    states, shared = begin_states(world, variants), _over_devices(world, num_seeds)
+    points = [jax.device_get(observe(states, world, variants))]
+    states = _over_devices(states, num_seeds)
+    chunk = chunk.lower(states, shared, variants, jnp.int32(0)).compile()
+    compiled = time.perf_counter()
+    for done in range(0, iterations, options.log_every):
+        states = chunk(states, shared, variants, jnp.int32(done))
+        gathered = jax.device_put(states, jax.local_devices()[0])
+        points.append(jax.device_get(observe(gathered, world, variants)))
+        progress(done + options.log_every)
+    seconds = time.perf_counter() - compiled
+    return Result(
+        iterations=np.arange(len(points)) * options.log_every,
+        metrics={name: np.stack([point[name].T for point in points], axis=-1) for name in points[0]},
+        min_v_star=np.min(world.v_star, axis=-1),
+        absorbing=np.asarray(jax.vmap(mdp.absorbing)(world.mdp)),
+        compile_seconds=compiled - begin,
+        run_seconds=seconds,
+        rate=iterations * num_seeds * np.size(variants.td) / seconds,
+    )
+
+
+def _programs(options: Options, readings: Readings, num_seeds: int) -> tuple[Any, Any, Any]:
+    """The programs of a run, on states with leading axes [N, V].
+
+    begin:   (world, variants) -> states.   observe: (states, world, variants) -> metrics. Both on one device.
+    chunk:   (states, world, variants, iterations done) -> states, which it donates. Seeds are split over the devices.
+    """
+    begin = jax.vmap(jax.vmap(start, (None, 0)), (0, None))
+    observe = jax.vmap(jax.vmap(partial(measure, readings=readings), (0, None, 0)), (0, 0, None))
+
+    def chunk(states: State, world: World, variants: Variant, done: Array) -> State:
+        step = partial(advance, length=options.log_every, batch=options.batch, readings=readings)
+        size = _block_size(*states.s.shape)
+        blocks = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), (states, world))
+        states = jax.lax.map(lambda x: jax.vmap(step, (0, 0, None, None))(x[0], x[1], variants, done), blocks)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
+
+    seeds, same = PartitionSpec("seeds"), PartitionSpec()
+    # devices never wait for each other: nothing is exchanged
+    chunk = jax.shard_map(
+        chunk, mesh=_mesh(num_seeds), in_specs=(seeds, seeds, same, same), out_specs=seeds, check_vma=False
+    )
+    return jax.jit(begin), jax.jit(chunk, donate_argnums=0), jax.jit(observe)
+
+
+def _block_size(num_seeds: int, num_variants: int) -> int:
+    """How many seeds advance together. On a CPU, as many as keep their tables in the cache of a core."""
+    if jax.default_backend() != "cpu":
+        return num_seeds
+    return max(n for n in range(1, num_seeds + 1) if num_seeds % n == 0 and (n == 1 or n * num_variants <= BLOCK))
+
+
+def _over_devices(tree: Any, num_seeds: int) -> Any:
+    return jax.device_put(tree, NamedSharding(_mesh(num_seeds), PartitionSpec("seeds")))
+
+
+def _mesh(num_seeds: int) -> Mesh:
+    """As many devices as divide the seeds."""
+    devices = jax.local_devices()
+    count = max(n for n in range(1, len(devices) + 1) if num_seeds % n == 0)
+    return Mesh(np.array(devices[:count]), ("seeds",))
+
+
+def _check_lengths(variants: Variant) -> None:
+    sizes = {jax.tree_util.keystr(path): np.shape(x) for path, x in jax.tree_util.tree_leaves_with_path(variants)}
+    want = np.shape(variants.td)
+    for name, size in sizes.items():
+        if len(size) != 1 or size != want:
+            raise ConfigError(f"variants{name} has shape {size}: give one number per method, as for td with {want}")
