@@ -98,6 +98,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
     alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods.
     """
     _keep_compiled_programs()
+    _use_all_cores()
     from purejax_sc.config import ConfigError
     from purejax_sc.plots import RunError
     from purejax_sc.tabular import study
@@ -172,6 +173,14 @@ def _keep_compiled_programs() -> None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
+
+
+def _use_all_cores() -> None:
+    """One JAX device per CPU core, unless JAX is told another number: replicas need nothing from each other."""
+    import jax
+
+    if "JAX_NUM_CPU_DEVICES" not in os.environ:
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
 def _print_methods(methods: Sequence[dict[str, Any]]) -> None:

@@ -72,10 +72,20 @@ def action_values(probs: Array, r: Array, v: Array, discount: Scalar) -> Array:
 
 
 def policy_values(mdp: Mdp, pi: Array, discount: Scalar) -> Array:
-    """v_pi [S], the solution of (I - discount P_pi) v = r_pi."""
+    """v_pi [S], the solution of (I - discount P_pi) v = r_pi, by Gauss-Jordan elimination.
+
+    The matrix is diagonally dominant, so no pivoting is needed. `jnp.linalg.solve` would do as well, but two of its
+    calls in one program can wait for each other for ever on a CPU: each blocks a thread of the pool that it needs.
+    """
     P_pi = jnp.einsum("sa,sat->st", pi, mdp.P)
     r_pi = jnp.sum(pi * mdp.R, axis=-1)
-    return jnp.linalg.solve(jnp.eye(len(r_pi)) - discount * P_pi, r_pi)
+    system = jnp.concatenate([jnp.eye(len(r_pi)) - discount * P_pi, r_pi[:, None]], axis=1)
+
+    def eliminate(i: Array, system: Array) -> Array:
+        row = system[i] / system[i, i]
+        return (system - jnp.outer(system[:, i], row)).at[i].set(row)
+
+    return jax.lax.fori_loop(0, len(r_pi), eliminate, system)[:, -1]
 
 
 def optimal_values(mdp: Mdp, discount: Scalar) -> tuple[Array, Array]:
