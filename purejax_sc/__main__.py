@@ -15,6 +15,8 @@ import click
 
 from purejax_sc import __version__
 
+HEARTBEAT_SECONDS = 30  # after which a silent process counts as lost
+
 
 class UserError(click.ClickException):
     exit_code = 2
@@ -39,6 +41,7 @@ def cli(context: click.Context) -> None:
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds, from `seed` upwards.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run directory.  [default: runs/<name of CONFIG>]")
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run directory, if there is one.")
 @click.option("--force", is_flag=True, help="Replace the run directory if it exists.")
 @click.option(
     "--placement",
@@ -47,6 +50,9 @@ def cli(context: click.Context) -> None:
     show_default=True,
     help="Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program.",
 )
+@click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first one listens.")
+@click.option("--num-processes", type=click.IntRange(min=1), help="How many there are; none under SLURM and the like.")
+@click.option("--process-id", type=click.IntRange(min=0), help="Which one this is, from 0.")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration and exit.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("-h", "--help", "help_", is_flag=True, help="Show this message, and the values in force for CONFIG.")
@@ -57,8 +63,12 @@ def train(
     overrides: tuple[str, ...],
     seeds: int,
     out: Path | None,
+    resume: bool,
     force: bool,
     placement: Any,
+    coordinator: str | None,
+    num_processes: int | None,
+    process_id: int | None,
     print_config: bool,
     quiet: bool,
     help_: bool,
@@ -82,7 +92,48 @@ def train(
         click.echo(heading + configs.to_yaml(loaded), nl=False)
         return
     directory = out or Path("runs") / Path(config).stem
-    _train(loaded, directory, seeds, None if placement == "auto" else placement, force, quiet)
+    if resume and force:
+        raise UserError("--resume goes on with a run and --force replaces it: give one of them")
+    _join_processes(coordinator, num_processes, process_id)
+    _train(loaded, directory, seeds, None if placement == "auto" else placement, force, quiet, resume)
+
+
+@cli.command()
+@click.argument("config")
+@click.argument("settings", nargs=-1, metavar="[KEY=A,B,...]...")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Seeds of each setting.")
+@click.option("--out", type=click.Path(path_type=Path), help="New directory.  [default: runs/sweep_<name of CONFIG>]")
+@click.option(
+    "--placement",
+    type=click.Choice(["auto", "vmap", "map"]),
+    default="auto",
+    show_default=True,
+    help="Train the rows of a device at once (vmap, for accelerators) or one after the other (map, for CPUs).",
+)
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def sweep(config: str, settings: tuple[str, ...], seeds: int, out: Path | None, placement: Any, quiet: bool) -> None:
+    """Train CONFIG with every combination of settings, times seeds; one table and one picture.
+
+    All combinations of hyper.* are one compiled program, as in hyper.learning_rate=1e-4,3e-4,1e-3
+    hyper.sc_weight=0,0.25. Each combination of other settings is one more: sc.update=none,direct,dyna.
+    """
+    _keep_compiled_programs()
+    _use_all_cores()
+    from purejax_sc import sweep as sweeps
+    from purejax_sc.config import ConfigError
+    from purejax_sc.plots import RunError
+
+    directory = out or Path("runs") / f"sweep_{Path(config).stem}"
+    command = shlex.join(["purejax-sc", *sys.argv[1:]])
+    try:
+        with _one_line(ConfigError, RunError, OSError):
+            chosen = None if placement == "auto" else placement
+            report = sweeps.sweep(config, settings, directory, seeds, chosen, quiet, command)
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped: the programs that were done stay in {directory}") from None
+    if not quiet:
+        _print_settings(report["settings"])
+        click.echo(f"wrote {directory}")
 
 
 @cli.command()
@@ -114,24 +165,98 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 
 
 @cli.command()
-@click.argument("directories", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR...")
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--episodes", type=click.IntRange(min=1), default=32, show_default=True, help="Episodes of each seed.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="compare.png", show_default=True, help="Image to write."
+    "--simulations",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Also act by search over the learned model, with so many simulations per action.",
 )
-def plot(directories: tuple[Path, ...], out: Path) -> None:
-    """Draw the learning curves of run directories side by side, with 90% intervals, and print their scores."""
-    from purejax_sc import plots
+@click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]")
+@click.option(
+    "--max-steps",
+    type=click.IntRange(min=1),
+    default=27_000,
+    show_default=True,
+    help="Cut longer episodes; how many were is reported.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of the evaluation.")
+@click.option("--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: .gif or .png.")
+def evaluate(
+    directory: Path,
+    episodes: int,
+    simulations: int,
+    search: Any,
+    max_steps: int,
+    seed: int,
+    render: Path | None,
+) -> None:
+    """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
 
-    with _one_line(plots.RunError, OSError):
-        runs = dict(zip(plots.labels(directories), map(plots.read_curves, directories), strict=True))
-        plots.replace_file(out, plots.draw_comparison(runs, out.suffix.removeprefix(".")))
-    rows = [("run", "seeds", "final return", "90% interval", "IQM", "AUC")]
-    for label, curves in runs.items():
-        scores = plots.summarise(curves)
-        numbers = (_number(scores["mean"]), _interval(scores["mean_interval"]), _number(scores["iqm"]))
-        rows.append((label, str(len(curves.returns)), *numbers, _number(scores["auc"])))
-    _print_table(rows)
-    click.echo(f"wrote {out}")
+    They act greedily, by sampling their policy and, with --simulations, by search. Whether an environment can be drawn
+    depends on its observations: grids (MinAtar, Catch, DeepSea, Pong) and CartPole can.
+    """
+    if search and not simulations:
+        raise click.UsageError(f"--search {search} needs --simulations: add --simulations 50, or leave --search out")
+    _keep_compiled_programs()
+    import jax
+
+    from purejax_sc import evaluate as evaluation
+    from purejax_sc.config import ConfigError
+    from purejax_sc.plots import RunError
+
+    options = evaluation.Options(episodes, max_steps, simulations, search or "muzero", seed)
+    command = shlex.join(["purejax-sc", *sys.argv[1:]])
+    try:
+        with _one_line(ConfigError, RunError, OSError):
+            report = evaluation.run(directory, options, render, lambda text: click.echo(text, err=True), command)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise UserError("out of memory: lower --episodes or --simulations") from None
+    _print_evaluation(report)
+    for path in (directory / evaluation.FILE, *([render] if render else [])):
+        click.echo(f"wrote {path}")
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True, metavar="[LABEL=]DIR...")
+@click.option(
+    "--aggregate",
+    type=click.Choice(["mean", "iqm"]),
+    default="mean",
+    show_default=True,
+    help="Mean or interquartile mean over seeds, for the curves.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="compare.png",
+    show_default=True,
+    help="Image to write; the table goes beside it, with the suffix .csv.",
+)
+def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
+    """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
+
+    A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
+    on different environments are one method, and methods found on every environment also get scores over all of them:
+
+    purejax-sc plot none=runs/a none=runs/b direct=runs/c direct=runs/d
+
+    AUC is normalised as in the paper: on each environment the lowest recorded return is 0 and the best run's AUC is 1.
+    P(> X) is the probability that a seed ends with a higher return than a seed of X, the first run.
+    """
+    from purejax_sc import compare
+    from purejax_sc.plots import RunError
+
+    with _one_line(RunError, OSError):
+        comparison = compare.plot(runs, out, aggregate)
+    _print_comparison(comparison.rows)
+    for note in compare.notes(comparison):
+        click.echo(note)
+    click.echo(f"wrote {out} and {compare.table_path(out)}")
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -145,8 +270,10 @@ def main(args: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _train(config: Any, out: Path, seeds: int, placement: Any, force: bool, quiet: bool) -> None:
+def _train(config: Any, out: Path, seeds: int, placement: Any, force: bool, quiet: bool, resume: bool) -> None:
     _keep_compiled_programs()
+    if seeds > 1 or config.train.data_shards > 1:
+        _use_all_cores()
     import jax
 
     from purejax_sc import run
@@ -155,15 +282,41 @@ def _train(config: Any, out: Path, seeds: int, placement: Any, force: bool, quie
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
     try:
         with _one_line(ConfigError, run.RunError, OSError):
-            summary = run.train(config, out, seeds, placement, force, quiet, command)
+            summary = run.train(config, out, seeds, placement, force, quiet, command, resume)
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped: what was written stays in {out}") from None
+        raise Interrupted(f"stopped: what was written stays in {out}; --resume goes on from there") from None
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise UserError("out of memory: lower --seeds, replay.capacity or train.batch_sequences") from None
-    if not quiet:
+        if "RESOURCE_EXHAUSTED" in str(error):
+            raise UserError("out of memory: lower --seeds, replay.capacity or train.batch_sequences") from None
+        if jax.process_count() > 1:
+            _fail(
+                f"lost another process of this run: start them all again with --resume --out {out}", UserError.exit_code
+            )
+            os._exit(UserError.exit_code)  # an orderly exit would wait for the lost one
+        raise
+    if not quiet and jax.process_index() == 0:
         _print_summary(summary, out)
+
+
+def _join_processes(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Join the other processes of the run: the given ones, or those of a cluster that JAX detects, if any."""
+    import jax
+
+    given = (coordinator, num_processes, process_id)
+    if any(value is not None for value in given) and None in given:
+        raise UserError("--coordinator, --num-processes and --process-id go together: give all three or none")
+    if process_id is not None and num_processes is not None and process_id >= num_processes:
+        raise UserError(f"--process-id {process_id} is not below --num-processes {num_processes}: count from 0")
+    try:
+        jax.distributed.initialize(*given, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+    except ValueError as error:
+        if coordinator is not None:
+            raise UserError(f"--coordinator {coordinator}: {error}") from None
+        # no cluster was detected: this is the only process
+    except RuntimeError as error:
+        if coordinator is None and "before any JAX calls" in str(error):
+            return  # called from Python, by a process that computes already: it is alone or has joined
+        raise UserError(f"cannot join the other processes: {error}") from None
 
 
 def _keep_compiled_programs() -> None:
@@ -176,10 +329,10 @@ def _keep_compiled_programs() -> None:
 
 
 def _use_all_cores() -> None:
-    """One JAX device per CPU core, unless JAX is told another number: replicas need nothing from each other."""
+    """One JAX device per CPU core, unless JAX was told a number: what runs side by side need not wait."""
     import jax
 
-    if "JAX_NUM_CPU_DEVICES" not in os.environ:
+    if jax.config.values["jax_num_cpu_devices"] < 0:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
@@ -205,6 +358,52 @@ def _print_methods(methods: Sequence[dict[str, Any]]) -> None:
                 str(method["diverged"]),
             )
         )
+    _print_table(rows)
+
+
+def _print_comparison(rows: Sequence[Any]) -> None:
+    """One line per method and environment, and one per method over all environments, in normalised returns."""
+    against = {row.against for row in rows if row.against}
+    better = f"P(> {against.pop() if len(against) == 1 else 'first'})"
+    names = ("final return", "IQM", "normalised AUC", better)
+    table = [("environment", "run", "seeds", *(cell for name in names for cell in (name, "90%")))]
+    for row in rows:
+        estimates = (row.mean, row.iqm, row.normalised_auc, row.improvement)
+        cells = (cell for number, interval in estimates for cell in (_number(number), _interval(interval)))
+        table.append((row.environment, row.method, str(row.seeds), *cells))
+    one_environment = len({row.environment for row in rows}) == 1
+    _print_table([line[1:] for line in table] if one_environment else table)
+
+
+def _print_evaluation(report: dict[str, Any]) -> None:
+    """The seeds one by one, then one line per way to act."""
+    policies = report["policies"]
+    rows = [("seed", *(cell for name in policies for cell in (name, "steps")))]
+    for i, seed in enumerate(report["seeds"]):
+        scores = (policy["per_seed"] for policy in policies.values())
+        numbers = (_number(score[key][i]) for score in scores for key in ("return", "length"))
+        rows.append((str(seed), *numbers))
+    _print_table(rows)
+    total = len(report["seeds"]) * report["episodes"]
+    rows = [("", "mean return", "90% interval", "IQM", "90% interval", "steps", "cut")]
+    for name, policy in policies.items():
+        scores = policy["return"]
+        mean, iqm = ((_number(scores[key]), _interval(scores[f"{key}_interval"])) for key in ("mean", "iqm"))
+        rows.append((name, *mean, *iqm, _number(policy["length"]), f"{policy['cut']} of {total}"))
+    click.echo()
+    _print_table(rows)
+    many = len(report["seeds"]) > 1
+    spread = f"the {len(report['seeds'])} seeds" if many else f"the {report['episodes']} episode(s) of the only seed"
+    click.echo(f"intervals and IQM are over {spread}; cut: not over after {report['max_steps']} steps")
+
+
+def _print_settings(settings: Sequence[dict[str, Any]]) -> None:
+    """One line per setting of a sweep."""
+    swept = list(settings[0])[: list(settings[0]).index("final_return")]
+    rows = [(*swept, "final return", "90% interval", "IQM", "AUC", "lost")]
+    for setting in settings:
+        numbers = (_number(setting["mean"]), _interval(setting["mean_interval"]), _number(setting["iqm"]))
+        rows.append((*(setting[key] for key in swept), *numbers, _number(setting["auc"]), str(setting["lost"])))
     _print_table(rows)
 
 

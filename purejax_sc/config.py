@@ -93,11 +93,18 @@ class TrainConfig(Section):
     batch_sequences: Positive = 60
     replay_share: Fraction = 52 / 60  # of a batch
     log_points: Positive = 100  # rows per seed in metrics.csv
+    data_shards: Positive = 1  # devices that share one seed's environments, replay and batch
 
 
 class ReplayConfig(Section):
     capacity: Positive = 100_000  # environment steps per seed
     carry: Literal["stored", "zero"] = "stored"  # N2: recurrent state at the start of a replayed sequence
+
+
+class CheckpointConfig(Section):
+    updates: Positive = 2_000  # a checkpoint at the first log point after so many updates, and at the end
+    keep: Positive = 3  # the last few
+    replay: bool = True  # False leaves the replay out: smaller, and a resumed run starts with an empty one
 
 
 class MuesliConfig(Section):
@@ -147,6 +154,7 @@ class Config(Section):
     network: NetworkConfig = NetworkConfig()
     train: TrainConfig = TrainConfig()
     replay: ReplayConfig = ReplayConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
     hyper: Hyper = Hyper()
@@ -186,6 +194,23 @@ class Config(Section):
         blocks = self.replay.capacity // self.train.sequence_length // self.train.num_envs
         return blocks * self.train.num_envs
 
+    def shard(self) -> "Config":
+        """One device's part of a run that `train.data_shards` devices share."""
+        train, n = self.train, self.train.data_shards
+        part = {
+            "env_steps": self.num_iterations * self.steps_per_iteration // n,
+            "num_envs": train.num_envs // n,
+            "batch_sequences": train.batch_sequences // n,
+            "data_shards": 1,
+        }
+        rows = self.replay_capacity_sequences // n
+        return self.model_copy(
+            update={
+                "train": train.model_copy(update=part),
+                "replay": self.replay.model_copy(update={"capacity": rows * train.sequence_length}),
+            }
+        )
+
     @pydantic.model_validator(mode="after")
     def _check_sizes(self) -> "Config":
         train, capacity = self.train, self.replay_capacity_sequences
@@ -203,6 +228,13 @@ class Config(Section):
                 f"replay.capacity={self.replay.capacity} holds {capacity} sequences of {train.sequence_length} steps,"
                 f" less than a batch: set replay.capacity={need} or more"
             )
+        shards = train.data_shards
+        for name, size in {"fresh": self.fresh_sequences, "replayed": self.replay_sequences}.items():
+            if size % shards:
+                raise ValueError(
+                    f"train.data_shards={shards} cannot share the {size} {name} sequences of a batch: choose a divisor,"
+                    " or change train.batch_sequences"
+                )
         if self.muesli.unroll > train.sequence_length:
             raise ValueError(
                 f"muesli.unroll={self.muesli.unroll} is longer than train.sequence_length={train.sequence_length}:"

@@ -50,8 +50,12 @@ class Roots(NamedTuple):
     logits: Array
 
 
-def make_learner(config: Config, model: Model, spec: EnvSpec) -> Learner:
-    """The one learner that every driver calls. It knows nothing of environments, replay or devices."""
+def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None = None) -> Learner:
+    """The one learner that every driver calls. It knows nothing of environments or replay.
+
+    axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
+    their gradients, as if one device held it all.
+    """
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
     def init(key: Key) -> LearnerState:
@@ -63,13 +67,13 @@ def make_learner(config: Config, model: Model, spec: EnvSpec) -> Learner:
         key_targets, key_sc = jax.random.split(key)
         # The sign of gamma inside the model: in self-play the mover changes at every step.
         gamma = -hyper.discount if spec.two_player else hyper.discount
-        targets, moment, looked = make_targets(config.muesli, model, state, batch, gamma, key_targets, hyper)
+        targets, moment, looked = make_targets(config.muesli, model, state, batch, gamma, key_targets, hyper, axis)
 
         def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
-            grounded, roots, metrics = grounded_loss(config.muesli, model, params, batch, targets, hyper)
+            grounded, roots, metrics = grounded_loss(config.muesli, model, params, batch, targets, hyper, axis)
             if config.sc.update == "none":
                 return grounded, metrics
-            sc, sc_metrics = sc_loss(config, model, sc_params, batch, roots, gamma, key_sc, hyper)
+            sc, sc_metrics = sc_loss(config, model, sc_params, batch, roots, gamma, key_sc, hyper, axis)
             return grounded + hyper.sc_weight * sc, metrics | sc_metrics
 
         # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
@@ -79,6 +83,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec) -> Learner:
         if config.sc.update != "none":
             add = partial(jax.tree.map, jnp.add)
             grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
+        grads, total, metrics, looked = transforms.device_mean((grads, total, metrics, looked), axis)
         steps, opt_state = optimiser.update(grads, state.opt_state)
         rate = hyper.learning_rate * jnp.maximum(0.0, 1.0 - state.updates / config.num_updates)
         params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
@@ -93,7 +98,14 @@ def make_learner(config: Config, model: Model, spec: EnvSpec) -> Learner:
 
 
 def make_targets(
-    cfg: MuesliConfig, model: Model, state: LearnerState, batch: Sequence, gamma: Scalar, key: Key, hyper: Hyper
+    cfg: MuesliConfig,
+    model: Model,
+    state: LearnerState,
+    batch: Sequence,
+    gamma: Scalar,
+    key: Key,
+    hyper: Hyper,
+    axis: str | None = None,
 ) -> tuple[Targets, Moment, Metrics]:
     """Everything the grounded losses aim at, from the target network (Muesli sections 3 and 4)."""
     target, legal, valid = state.target, batch.obs.legal, batch.obs.valid
@@ -117,15 +129,17 @@ def make_targets(
         ahead = jnp.concatenate([hyper.lambda_ * value[1:] + (1 - hyper.lambda_) * v_prior[1:-1], v_prior[-1:]])
         g = batch.reward + discount_t * ahead
 
+    mean = partial(masked_mean, axis=axis)
     adv = g - v_baseline[:-1]
-    moment = transforms.update_moment(state.moment, masked_mean(adv**2, valid[:-1]), hyper.moment_decay)
+    square = transforms.device_mean(mean(adv**2, valid[:-1]), axis)
+    moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
     sigma = transforms.moment_scale(moment, hyper.moment_epsilon)
     policy, clipped = _cmpo(cfg, q, v_prior, sigma, log_prior, hyper.cmpo_clip)
     metrics = {
         "sigma": sigma,
-        "rho": masked_mean(rho, valid[:-1]),
-        "value_target": masked_mean(value, valid[:-1]),
-        "adv_clipped": masked_mean(clipped, valid[:-1]),
+        "rho": mean(rho, valid[:-1]),
+        "value_target": mean(value, valid[:-1]),
+        "adv_clipped": mean(clipped, valid[:-1]),
     }
     targets = Targets(policy[:-1], value, adv / sigma)
     return jax.tree.map(jax.lax.stop_gradient, (targets, moment, metrics))
@@ -230,10 +244,16 @@ def _cmpo(
 
 
 def grounded_loss(
-    cfg: MuesliConfig, model: Model, params: Params, batch: Sequence, targets: Targets, hyper: Hyper
+    cfg: MuesliConfig,
+    model: Model,
+    params: Params,
+    batch: Sequence,
+    targets: Targets,
+    hyper: Hyper,
+    axis: str | None = None,
 ) -> tuple[Array, Roots, Metrics]:
     """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps (paper Eq. 2)."""
-    time_batch, k_max = batch.action.shape, cfg.unroll
+    time_batch, k_max, mean = batch.action.shape, cfg.unroll, partial(masked_mean, axis=axis)
     obs = jax.tree.map(lambda x: x[:-1], batch.obs)
     e = flat(model.encode(params.encoder, obs, batch.carry)[0])
     logits = jnp.reshape(model.root_policy(params.root_policy, e), (*time_batch, -1))
@@ -267,14 +287,14 @@ def grounded_loss(
 
     def per_step(loss: Array, mask: Array) -> Array:
         """Mean over the known roots of every model step: [K * M] -> [K]."""
-        return jax.vmap(masked_mean)(jnp.reshape(loss, mask.shape), mask)
+        return jax.vmap(mean)(jnp.reshape(loss, mask.shape), mask)
 
     log_pi = jax.nn.log_softmax(logits)
     rho = _ratio(log_pi, batch.logits, batch.action)
     weight = jnp.minimum(1.0, rho) if cfg.clip_pg_ratio else rho  # L14
-    pg = masked_mean(losses.policy_gradient(logits, batch.action, weight, targets.adv), obs.valid)
-    cmpo = masked_mean(losses.cross_entropy(logits, targets.policy), obs.valid)
-    v0 = masked_mean(jnp.reshape(categorical(out_v0, v_target[0]), time_batch), obs.valid)
+    pg = mean(losses.policy_gradient(logits, batch.action, weight, targets.adv), obs.valid)
+    cmpo = mean(losses.cross_entropy(logits, targets.policy), obs.valid)
+    v0 = mean(jnp.reshape(categorical(out_v0, v_target[0]), time_batch), obs.valid)
     v_k = per_step(categorical(out_v, flat(v_target[1:])), known[1:])
     r_k = per_step(categorical(jnp.concatenate(rewards), flat(r_target)), known[:-1])
     pi_k = per_step(losses.cross_entropy(out_pi, flat(flat(pi_target))), masks.live[1:])
@@ -297,16 +317,18 @@ def grounded_loss(
         "loss_value": v0,
         "loss_model_value": jnp.mean(v_k),
         "loss_reward": jnp.mean(r_k),
-        "entropy": masked_mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1), obs.valid),
-        "kl_cmpo": masked_mean(_kl(targets.policy, log_pi), obs.valid),
-    } | _value_errors(model, out_v0, out_v, v_target, known)
+        "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1), obs.valid),
+        "kl_cmpo": mean(_kl(targets.policy, log_pi), obs.valid),
+    } | _value_errors(model, out_v0, out_v, v_target, known, mean)
     return total, Roots(e, logits), metrics
 
 
-def _value_errors(model: Model, out_v0: Array, out_v: Array, v_target: Array, known: Array) -> Metrics:
+def _value_errors(
+    model: Model, out_v0: Array, out_v: Array, v_target: Array, known: Array, mean: Callable[[Array, Array], Array]
+) -> Metrics:
     """Mean |v^k - V_{t+k}| in raw units, by k: a degenerate self-consistent model shows here."""
     v = jnp.reshape(model.decode(jnp.concatenate([out_v0, out_v])), v_target.shape)
-    error = jax.vmap(masked_mean)(jnp.abs(v - v_target), known)
+    error = jax.vmap(mean)(jnp.abs(v - v_target), known)
     return {f"value_error_{k}": error[k] for k in range(error.shape[0])}
 
 
@@ -314,10 +336,18 @@ def _value_errors(model: Model, out_v0: Array, out_v: Array, v_target: Array, kn
 
 
 def sc_loss(
-    config: Config, model: Model, params: Params, batch: Sequence, roots: Roots, gamma: Scalar, key: Key, hyper: Hyper
+    config: Config,
+    model: Model,
+    params: Params,
+    batch: Sequence,
+    roots: Roots,
+    gamma: Scalar,
+    key: Key,
+    hyper: Hyper,
+    axis: str | None = None,
 ) -> tuple[Array, Metrics]:
     """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
-    cfg, muesli = config.sc, config.muesli
+    cfg, muesli, mean = config.sc, config.muesli, partial(masked_mean, axis=axis)
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
     e = roots.e if cfg.encoder_gradient else jax.lax.stop_gradient(roots.e)  # L11
     logits, live = flat(roots.logits), flat(batch.obs.valid[:-1])
@@ -344,10 +374,10 @@ def sc_loss(
         model, params, rollout, gamma, consistency.SC_UPDATES[cfg.update],
         root=e if cfg.include_root else None, include_last=cfg.include_last,
     )  # fmt: skip
-    per_term = jax.vmap(masked_mean, (0, None))(_sc_distance(config, model, errors), live)
+    per_term = jax.vmap(mean, (0, None))(_sc_distance(config, model, errors), live)
     total = jnp.mean(per_term) if cfg.reduction == "mean" else jnp.sum(per_term)  # L3
     v = jax.vmap(model.decode)(errors.prediction)
-    td = jax.vmap(masked_mean, (0, None))(jnp.abs(v - errors.target), live)
+    td = jax.vmap(mean, (0, None))(jnp.abs(v - errors.target), live)
     first = 0 if cfg.include_root else 1
     return total, {"loss_sc": total} | {f"sc_error_{k + first}": td[k] for k in range(td.shape[0])}
 

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +35,21 @@ class Curves(NamedTuple):
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that readers, and whoever comes after a kill, see the old one or the new one, both whole."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    replace_files({path: data})
+
+
+def replace_files(files: Mapping[Path, bytes]) -> None:
+    """`replace_file` for several files: an error while they are written, such as a full disk, changes none of them."""
+    temporaries = {path: path.with_name(f".{path.name}.tmp") for path in files}
+    try:
+        for path, data in files.items():
+            temporaries[path].write_bytes(data)
+    except OSError:
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
+        raise
+    for path, temporary in temporaries.items():
+        temporary.replace(path)
 
 
 def read_curves(directory: Path) -> Curves:
@@ -56,10 +68,13 @@ def read_curves(directory: Path) -> Curves:
         seeds = len(np.unique(columns["seed"]))
         # rows come point by point, and within a point seed by seed
         curves = {name: column.reshape(-1, seeds).T for name, column in columns.items()}
+        env_steps = curves["env_steps"][0]
+        if not (np.diff(env_steps, prepend=-np.inf) > 0).all():
+            raise ValueError("steps that do not grow")
     except ValueError:
         raise RunError(f"{path} is damaged or holds no rows: repeat the run, or leave it out") from None
     losses = {name: curve for name, curve in curves.items() if name.startswith("loss_")}
-    return Curves(curves["env_steps"][0], curves["episode_return"], losses)
+    return Curves(env_steps, curves["episode_return"], losses)
 
 
 def final_returns(curves: Curves) -> np.ndarray:
@@ -76,7 +91,7 @@ def summarise(curves: Curves) -> dict[str, Any]:
     """Aggregates over seeds, ready for JSON. None stands for what cannot be computed."""
     finals = final_returns(curves)
     known = finals[np.isfinite(finals)]
-    mean_curve = _carried_forward(curves.returns).mean(axis=0)
+    mean_curve = carried_forward(curves.returns).mean(axis=0)
     points = mean_curve[np.isfinite(mean_curve)]
     return {
         "final_return": [float(value) if np.isfinite(value) else None for value in finals],
@@ -93,57 +108,69 @@ def draw_run(curves: Curves, title: str) -> bytes:
     """PNG of one run: returns above, with a thin line per seed, and the losses below."""
     figure = Figure(figsize=(8, 7), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    for returns in _carried_forward(curves.returns):
+    for returns in carried_forward(curves.returns):
         above.plot(curves.env_steps, returns, color="C0", linewidth=0.5, alpha=0.5)
-    _draw_mean(above, curves, label="mean over seeds", color="C0")
+    draw_curves(above, curves, "mean over seeds", "C0")
     above.set(title=title, ylabel="episode return")
     for name, values in curves.losses.items():
         below.plot(curves.env_steps, values.mean(axis=0), label=name.removeprefix("loss_"), linewidth=1)
     below.set(ylabel="loss, mean over seeds", xlabel="environment steps per seed", yscale="symlog")
     if curves.losses:
         below.legend(ncols=3, fontsize="small")
-    return _encode(figure, "png")
+    return encode(figure, "png")
 
 
-def draw_comparison(runs: dict[str, Curves], form: str) -> bytes:
-    """Several runs in one pair of axes, in a file format of matplotlib. Raises RunError for an unknown one."""
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    for i, (label, curves) in enumerate(runs.items()):
-        _draw_mean(axes, curves, label, color=f"C{i % 10}")
-    axes.set(xlabel="environment steps per seed", ylabel="episode return")
-    axes.legend(fontsize="small")
-    return _encode(figure, form)
+def draw_curves(
+    axes: Axes, curves: Curves, label: str, color: str, statistic: statistics.Statistic = statistics.mean
+) -> None:
+    """A statistic of the returns of all seeds, with its interval, at every log point of the run."""
+    returns = carried_forward(curves.returns)
+    # NaN until the last seed's first episode: a trimmed mean would trim it away
+    centre = np.where(np.isfinite(returns).all(axis=0), statistic(returns, axis=0), np.nan)
+    interval = statistics.curve_interval(returns, CONFIDENCE, statistic)
+    draw_band(axes, curves.env_steps, centre, interval, label, color)
+
+
+def draw_band(
+    axes: Axes,
+    x: np.ndarray,
+    centre: np.ndarray,
+    interval: tuple[np.ndarray, np.ndarray] | None,
+    label: str,
+    color: str,
+) -> None:
+    """A line [points] and, where there is one, its interval (low, high), [points] each."""
+    axes.plot(x, centre, label=label, color=color)
+    if interval is not None:
+        axes.fill_between(x, *interval, color=color, alpha=0.25, linewidth=0)
+
+
+def encode(figure: Figure, form: str) -> bytes:
+    """The figure in a file format of matplotlib. Raises RunError for an unknown one."""
+    check_form(form)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form, dpi=120)
+    return buffer.getvalue()
+
+
+def check_form(form: str) -> None:
+    """Raises RunError for a file format that cannot be drawn."""
+    known = Figure().canvas.get_supported_filetypes().keys() - {"pgf"}  # which needs LaTeX on the machine
+    if form not in known:
+        raise RunError(f"cannot draw a {form!r} file: let --out end in one of {', '.join(sorted(known))}")
+
+
+def carried_forward(returns: np.ndarray) -> np.ndarray:
+    """[seeds, points] with each gap filled by the seed's last known value; NaN only before its first episode."""
+    points = np.arange(returns.shape[1])
+    last_known = np.maximum.accumulate(np.where(np.isfinite(returns), points, 0), axis=1)
+    return np.take_along_axis(returns, last_known, axis=1)
 
 
 def labels(directories: Sequence[Path]) -> list[str]:
     """The directories' names, or their whole paths where two names are the same."""
     names = [directory.resolve().name for directory in directories]
     return names if len(set(names)) == len(names) else [str(directory) for directory in directories]
-
-
-def _draw_mean(axes: Axes, curves: Curves, label: str, color: str) -> None:
-    returns = _carried_forward(curves.returns)
-    axes.plot(curves.env_steps, returns.mean(axis=0), label=label, color=color)
-    interval = statistics.curve_interval(returns, CONFIDENCE)
-    if interval is not None:
-        axes.fill_between(curves.env_steps, *interval, color=color, alpha=0.25, linewidth=0)
-
-
-def _encode(figure: Figure, form: str) -> bytes:
-    known = figure.canvas.get_supported_filetypes()
-    if form not in known:
-        raise RunError(f"cannot draw a {form!r} file: let --out end in one of {', '.join(sorted(known))}")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=form, dpi=120)
-    return buffer.getvalue()
-
-
-def _carried_forward(returns: np.ndarray) -> np.ndarray:
-    """[seeds, points] with each gap filled by the seed's last known value; NaN only before its first episode."""
-    points = np.arange(returns.shape[1])
-    last_known = np.maximum.accumulate(np.where(np.isfinite(returns), points, 0), axis=1)
-    return np.take_along_axis(returns, last_known, axis=1)
 
 
 def _plain(interval: tuple[np.ndarray, np.ndarray] | None) -> list[float] | None:

@@ -46,3 +46,19 @@ def sample(state: ReplayState, key: Key, batch: int) -> Tree:
 def num_bytes(example: Tree, capacity: int) -> int:
     """Memory of a ring of `capacity` rows shaped like `example`."""
     return capacity * sum(x.size * jnp.dtype(x.dtype).itemsize for x in jax.tree.leaves(example))
+
+
+def reshard(state: ReplayState, old: int, new: int) -> ReplayState:
+    """The rows of `old` rings that lie one after the other in `state.data`, dealt out to `new` rings.
+
+    Every ring of a run holds the same number of rows, so one cursor and one size serve all. The newest rows stay the
+    newest. The capacity must be a multiple of both numbers.
+    """
+    capacity = jax.tree.leaves(state.data)[0].shape[0]
+    each = capacity // old
+    oldest = jnp.where(state.size == each, state.cursor, 0)
+    slots = (oldest + jnp.arange(each)) % each
+    by_age = (slots[:, None] + each * jnp.arange(old)[None]).reshape(-1)  # the filled ones first, oldest to newest
+    order = by_age.reshape(capacity // new, new).T.reshape(-1)
+    size = state.size * old // new
+    return ReplayState(jax.tree.map(lambda x: x[order], state.data), size % (capacity // new), size)

@@ -1,47 +1,81 @@
-"""Aggregates over seeds: the interquartile mean and bootstrap intervals. Arrays have seeds as their leading axis."""
+"""Aggregates over seeds: the interquartile mean, the probability of improvement and bootstrap intervals.
 
-from collections.abc import Callable
+Arrays have seeds as their leading axis. Seeds of one method on several environments are several arrays, the strata.
+The statistics and the stratified bootstrap are those of Agarwal et al. (2021), "Deep reinforcement learning at the
+edge of the statistical precipice".
+"""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.stats
 
-Statistic = Callable[..., np.ndarray]  # (x [seeds, ...], axis) -> x without that axis
+DRAWN_RESAMPLES = 500  # an interval that is drawn at every point of a curve needs fewer than one that is printed
+Statistic = Callable[..., np.ndarray]  # (*strata, each [seeds, ...], axis) -> one array without that axis
 
 
-def mean(x: np.ndarray, axis: int = 0) -> np.ndarray:
-    return np.mean(x, axis=axis)
+def mean(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Mean over seeds; of several strata, the mean of their means, so that each counts the same with any seeds."""
+    return np.mean([np.mean(x, axis=axis) for x in strata], axis=0)
 
 
-def iqm(x: np.ndarray, axis: int = 0) -> np.ndarray:
+def iqm(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
     """Interquartile mean: the mean without the lowest and the highest quarter, each rounded down to whole values.
 
-    Four values lose one at each end; three lose none.
+    Four values lose one at each end; three lose none. Strata are pooled first: a quarter is one of all their values.
     """
-    return np.asarray(scipy.stats.trim_mean(x, 0.25, axis=axis))
+    return np.asarray(scipy.stats.trim_mean(np.concatenate(strata, axis=axis), 0.25, axis=axis))
+
+
+def improvement(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
+    """P(X > Y): how often a seed of X has more than a seed of Y, over all pairs of seeds, a tie counting one half.
+
+    That is the Mann-Whitney U statistic divided by the number of pairs; over several strata, the mean of theirs.
+
+    Args:
+      strata: the strata of X, [seeds, ...] each, and then as many of Y, whose numbers of seeds may differ from X's.
+      axis:   the axis of the seeds.
+
+    Returns:
+      [...] probabilities.
+    """
+    half = len(strata) // 2
+    return np.mean([_wins(x, y, axis) for x, y in zip(strata[:half], strata[half:], strict=True)], axis=0)
 
 
 def bootstrap_interval(
     x: np.ndarray, statistic: Statistic = mean, confidence: float = 0.9, resamples: int = 2000, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """The percentile bootstrap interval of a statistic over seeds.
+    """The percentile bootstrap interval of a statistic over seeds: `stratified_interval` of one stratum."""
+    return stratified_interval((x,), statistic, confidence, resamples, seed)
+
+
+def stratified_interval(
+    strata: Sequence[np.ndarray],
+    statistic: Statistic = mean,
+    confidence: float = 0.9,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The percentile bootstrap interval of a statistic of several strata, each resampled within itself.
 
     The percentile form rather than BCa: BCa's acceleration comes from a jackknife, which is undefined when all
     seeds agree (a solved game) and noisy for a trimmed mean of a handful of seeds.
 
     Args:
-      x:          [seeds, ...] one value per seed, any trailing axes; finite.
-      statistic:  reduces the axis that it is given.
+      strata:     [seeds, ...] each, one value per seed, the same trailing axes in all; finite.
+      statistic:  (*strata, axis) -> what is left without that axis.
       confidence: probability mass of the interval.
       resamples:  bootstrap samples.
       seed:       of the resampling, so that the same data give the same interval.
 
     Returns:
-      (low, high), each [...], or None for fewer than two seeds, which say nothing about spread.
+      (low, high), each [...], or None where a stratum has fewer than two seeds, which say nothing about spread.
     """
-    if len(x) < 2:
+    if min(len(x) for x in strata) < 2:
         return None
     result = scipy.stats.bootstrap(
-        (x,),
+        tuple(strata),
         statistic,
         axis=0,
         vectorized=True,
@@ -70,11 +104,15 @@ def student_interval(x: np.ndarray, confidence: float = 0.9) -> tuple[np.ndarray
     return centre - width, centre + width
 
 
-def curve_interval(curves: np.ndarray, confidence: float = 0.9) -> tuple[np.ndarray, np.ndarray] | None:
-    """The bootstrap interval of the mean at each point of learning curves.
+def curve_interval(
+    curves: np.ndarray, confidence: float = 0.9, statistic: Statistic = mean
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The bootstrap interval of a statistic at each point of learning curves.
 
     Args:
-      curves: [seeds, points], NaN where a seed has nothing to show yet.
+      curves:     [seeds, points], NaN where a seed has nothing to show yet.
+      confidence: probability mass of the interval.
+      statistic:  over the seeds.
 
     Returns:
       (low, high), each [points] and NaN where a seed is missing; None for fewer than two seeds.
@@ -84,8 +122,12 @@ def curve_interval(curves: np.ndarray, confidence: float = 0.9) -> tuple[np.ndar
     complete = np.isfinite(curves).all(axis=0)
     low, high = np.full(curves.shape[1], np.nan), np.full(curves.shape[1], np.nan)
     if complete.any():
-        # 500 resamples: an interval that is drawn needs fewer than one that is printed
-        interval = bootstrap_interval(curves[:, complete], confidence=confidence, resamples=500)
+        interval = bootstrap_interval(curves[:, complete], statistic, confidence, DRAWN_RESAMPLES)
         assert interval is not None
         low[complete], high[complete] = interval
     return low, high
+
+
+def _wins(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
+    x, y = np.moveaxis(x, axis, -1)[..., :, None], np.moveaxis(y, axis, -1)[..., None, :]
+    return 0.5 + 0.5 * np.mean(np.sign(x - y), axis=(-2, -1))

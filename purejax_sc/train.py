@@ -6,7 +6,7 @@
 
 import os
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,6 @@ from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
 from purejax_sc.transforms import masked_logits
 from purejax_sc.types import Array, Env, EpisodeStats, Key, LearnerState, Model, Params, Sequence, Transition, Tree
-
-Placement = Literal["vmap", "map"]
 
 
 class TrainState(NamedTuple):
@@ -43,21 +41,27 @@ class Trainer(NamedTuple):
     iterate: Callable[[TrainState, Hyper], tuple[TrainState, dict[str, Array]]]
 
 
-def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1) -> Trainer:
+def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axis: str | None = None) -> Trainer:
     """Build the parts and refuse what cannot run. `env` replaces the one that `config.env` names.
 
-    num_seeds: how many the caller will train side by side in memory; only the check of the replay's size asks.
+    Args:
+      num_seeds: how many the caller will train side by side in memory; only the check of the replay's size asks.
+      axis: name of the mesh axis along which devices share a run. `config` is then one device's part of it.
 
     Raises ConfigError: unknown environment, a network that does not fit it, a replay that does not fit in memory.
     """
     env = env or make_env(config)
     model = networks.make_model(config, env.spec)
-    learner = muesli.make_learner(config, model, env.spec)
+    learner = muesli.make_learner(config, model, env.spec, axis)
     num_envs, capacity = config.train.num_envs, config.replay_capacity_sequences
+
+    def own(key: Key) -> Key:
+        """A device's own randomness: environments, replay and imagination differ, parameters do not."""
+        return key if axis is None else jax.random.fold_in(key, jax.lax.axis_index(axis))
 
     def init(key: Key) -> TrainState:
         key_learner, key_env, key_rest = jax.random.split(key, 3)
-        driver = base.init(env, key_env, num_envs)
+        driver = base.init(env, own(key_env), num_envs)
         row = _sequence_shapes(config, env, model)
         ring = replay.init(row, capacity) if config.replay_sequences else ()
         return TrainState(learner.init(key_learner), driver, model.initial_carry(num_envs), ring, key_rest)
@@ -65,10 +69,11 @@ def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1) -> 
     def iterate(state: TrainState, hyper: Hyper) -> tuple[TrainState, dict[str, Array]]:
         key, key_act, key_learn = jax.random.split(state.key, 3)
         params = state.learner.target if config.muesli.actor == "prior" else state.learner.params  # L7
-        driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, key_act, config)
+        driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, own(key_act), config)
         rows = _swap_time(fresh)
         ring = replay.add(state.replay, rows) if config.replay_sequences else ()
-        new, metrics = _learn(config, learner, state.learner, rows, ring, key_learn, hyper)
+        new, metrics = _learn(config, learner, state.learner, rows, ring, own(key_learn), hyper)
+        episodes = episodes if axis is None else jax.lax.psum(episodes, axis)
         metrics |= {f"episode_{name}": value for name, value in episodes._asdict().items()}
         return TrainState(new, driver, carry, ring, key), metrics
 
@@ -111,21 +116,6 @@ def make_chunk(trainer: Trainer) -> Callable[[TrainState, Hyper, Array], tuple[T
         return state, jax.tree.map(lambda x: x / n, totals)
 
     return chunk
-
-
-def over_seeds(function: Callable[..., Any], placement: Placement) -> Callable[..., Any]:
-    """`function` over the leading axis of its first argument: all seeds at once, or one after the other.
-
-    Both are one compiled program. `map` runs each seed at the speed of a single run, which is what a CPU wants;
-    `vmap` fills an accelerator.
-    """
-    if placement == "vmap":
-        return lambda first, *rest: jax.vmap(function, (0, *(None for _ in rest)))(first, *rest)
-    return lambda first, *rest: jax.lax.map(lambda x: function(x, *rest), first)
-
-
-def default_placement() -> Placement:
-    return "map" if jax.default_backend() == "cpu" else "vmap"
 
 
 def as_arrays(hyper: Hyper) -> Hyper:

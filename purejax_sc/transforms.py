@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.types import Array, Moment, Scalar
+from purejax_sc.types import Array, Moment, Scalar, Tree
 
 EPSILON = 1e-3  # slope of the linear part of h; keeps its inverse Lipschitz (Pohlen et al. 2018, MuZero)
 ILLEGAL = -1e9  # logit of an illegal action: probability exactly 0 in float32, and still finite times 0
@@ -98,9 +98,21 @@ def moment_scale(moment: Moment, epsilon: Scalar) -> Array:
     return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + epsilon)
 
 
-def masked_mean(x: Array, mask: Array) -> Array:
-    """Mean of x over the entries where mask (bool or 0/1, same shape) holds; 0 where none does."""
+def masked_mean(x: Array, mask: Array, axis: str | None = None) -> Array:
+    """Mean of x over the entries where mask (bool or 0/1, same shape) holds; 0 where none does.
+
+    With `axis`, the devices along that mesh axis share the work: the entries are counted over all of them, so that
+    the mean of the devices' results is the mean over all entries, however unevenly they are spread.
+    """
     chex.assert_equal_shape([x, mask])
     weight = mask.astype(x.dtype)
+    count = jnp.sum(weight)
+    if axis is not None:
+        count = jax.lax.pmean(count, axis)
     # The where keeps an infinite value at a masked entry from turning the sum into a NaN.
-    return jnp.sum(jnp.where(weight > 0, x, 0.0) * weight) / jnp.maximum(jnp.sum(weight), 1.0)
+    return jnp.sum(jnp.where(weight > 0, x, 0.0) * weight) / jnp.where(count > 0, count, 1.0)
+
+
+def device_mean(tree: Tree, axis: str | None) -> Tree:
+    """Mean over the devices along a mesh axis; the tree itself without one."""
+    return tree if axis is None else jax.lax.pmean(tree, axis)

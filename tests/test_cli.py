@@ -81,7 +81,13 @@ def test_unwritable_directory_is_one_line(capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a,b\n1,2\n", "seed,update,env_steps,wall_time,episode_return,episode_length\n1,2"]
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        "seed,update,env_steps,wall_time,episode_return,episode_length\n1,2",
+        "seed,update,env_steps,wall_time,episode_return,episode_length\n0,1,20,1,0,9\n0,2,10,2,0,9\n",  # steps go back
+    ],
 )
 def test_damaged_run_is_one_line(capsys, text: str) -> None:
     Path("run").mkdir()

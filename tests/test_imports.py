@@ -12,12 +12,14 @@ PACKAGE = Path(__file__).parent.parent / "purejax_sc"
 # A module imports only from its own package folder and from the rows above its own.
 ROWS = [
     {"types", "config", "statistics"},
-    {"transforms", "returns", "conv", "plots"},
-    {"losses", "consistency"},
-    {"networks", "replay", "envs"},
+    {"transforms", "returns", "conv", "plots", "devices"},
+    {"losses", "consistency", "compare"},
+    {"networks", "replay", "envs", "render"},
     {"muesli", "tabular"},
-    {"train"},
-    {"run"},
+    {"train", "search"},
+    {"program", "checkpoint"},
+    {"recorder"},
+    {"run", "evaluate", "sweep"},
     {"__main__"},
 ]
 # What these know of the package; leaves never see a config, an environment or a network.
@@ -33,6 +35,8 @@ ONLY = {
     "networks": {"types", "config", "transforms", "conv"},
     "envs": {"types", "config"},
     "plots": {"statistics"},
+    "devices": {"types", "config"},
+    "compare": {"config", "statistics", "plots"},
     "tabular": {"types", "config", "statistics", "transforms", "plots", "consistency", "envs"},
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from purejax_sc import config, plots, run, statistics
+from purejax_sc import config, plots, program, run, statistics
 from purejax_sc.__main__ import main
-from purejax_sc.train import Trainer
+from purejax_sc.train import Trainer, TrainState
 
-FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png"}
+FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints"}
+FRESH = ["train.replay_share=0", "train.batch_sequences=8"]  # for the fake trainer, which has no replay
 
 
 def read_rows(directory: Path) -> list[dict[str, str]]:
@@ -26,9 +27,10 @@ def fake_trainer(bad_seed: int = -1, bad_after: int = 0) -> Trainer:
 
     def init(key):
         seed = jax.random.key_data(key)[-1].astype(jnp.float32)
-        return {"seed": seed, "count": jnp.float32(0)}
+        return TrainState({"seed": seed, "count": jnp.float32(0)}, (), (), (), key)
 
-    def iterate(state, hyper):
+    def iterate(whole, hyper):
+        state = whole.learner
         count = state["count"] + 1
         bad = (state["seed"] == bad_seed) & (count > bad_after)
         ended = jnp.where(count > 2, 2.0, 0.0)
@@ -42,7 +44,7 @@ def fake_trainer(bad_seed: int = -1, bad_after: int = 0) -> Trainer:
             "loss_reward": jnp.float32(1.0),
             "aux": loss,
         }
-        return {"seed": state["seed"], "count": count}, metrics
+        return whole._replace(learner={"seed": state["seed"], "count": count}), metrics
 
     return Trainer(init, iterate)
 
@@ -52,8 +54,8 @@ def fake(monkeypatch, tmp_path):
     """run.train with a fake trainer: 16 iterations in 4 log points, one of which has no episode in its first half."""
 
     def train(num_seeds=2, bad_seed=-1, bad_after=0, overrides=(), **options):
-        monkeypatch.setattr(run, "make_trainer", lambda *_, **__: fake_trainer(bad_seed, bad_after))
-        return run.train(config.load("smoke", overrides), tmp_path / "run", num_seeds, **options)
+        monkeypatch.setattr(program, "make_trainer", lambda *_, **__: fake_trainer(bad_seed, bad_after))
+        return run.train(config.load("smoke", [*FRESH, *overrides]), tmp_path / "run", num_seeds, **options)
 
     return train
 
@@ -107,8 +109,8 @@ def test_single_run_equals_its_row_in_a_sweep(smoke: Path, tmp_path: Path) -> No
 
 
 def test_chunks_differ_by_at_most_one_and_cover_the_run() -> None:
-    assert run.chunk_sizes(10, 4) == [2, 3, 2, 3]
-    assert run.chunk_sizes(3, 100) == [1, 1, 1]
+    assert program.chunk_sizes(10, 4) == [2, 3, 2, 3]
+    assert program.chunk_sizes(3, 100) == [1, 1, 1]
 
 
 def test_episodes_are_averaged_where_some_ended(fake, tmp_path: Path) -> None:
@@ -149,22 +151,22 @@ def test_non_finite_metric_stops_the_run(fake, tmp_path: Path) -> None:
 
 
 def test_non_finite_metric_is_one_line(monkeypatch, capsys, tmp_path: Path) -> None:
-    monkeypatch.setattr(run, "make_trainer", lambda *_, **__: fake_trainer(bad_seed=0))
-    assert main(["train", "smoke", "--quiet", "--out", str(tmp_path / "run")]) == 2
+    monkeypatch.setattr(program, "make_trainer", lambda *_, **__: fake_trainer(bad_seed=0))
+    assert main(["train", "smoke", *FRESH, "--quiet", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert error.startswith("purejax-sc: loss_value is nan for seed 0")
     assert error.count("\n") == 1
 
 
 def test_interrupted_run_keeps_whole_rows(monkeypatch, capsys, tmp_path: Path) -> None:
-    def add_then_stop(recorder, point, add=run.Recorder.add):
-        add(recorder, point)
+    def add_then_stop(recorder, point, seconds, add=run.Recorder.add):
+        add(recorder, point, seconds)
         if point.update == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "make_trainer", lambda *_, **__: fake_trainer())
+    monkeypatch.setattr(program, "make_trainer", lambda *_, **__: fake_trainer())
     monkeypatch.setattr(run.Recorder, "add", add_then_stop)
-    assert main(["train", "smoke", "--quiet", "--out", str(tmp_path / "run")]) == 130
+    assert main(["train", "smoke", *FRESH, "--quiet", "--out", str(tmp_path / "run")]) == 130
     assert "what was written stays" in capsys.readouterr().err
     assert len(read_rows(tmp_path / "run")) == 2
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"

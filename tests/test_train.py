@@ -9,8 +9,9 @@ import pytest
 from purejax_sc import config as config_module
 from purejax_sc import muesli, networks
 from purejax_sc.config import Config, ConfigError, Hyper
+from purejax_sc.devices import over_seeds
 from purejax_sc.envs import make_env
-from purejax_sc.train import make_chunk, make_train, make_trainer, over_seeds
+from purejax_sc.train import make_chunk, make_train, make_trainer
 from purejax_sc.types import EnvSpec, Observation, Sequence
 
 SMALL = {

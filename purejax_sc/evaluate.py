@@ -1,0 +1,272 @@
+"""Evaluation: whole episodes of a run's agents, by their policy or by search, in one compiled program per way to act.
+
+Each of N environments plays its first episode and stops. Episodes from a stream that resets would favour short ones.
+"""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from purejax_sc import plots, render, statistics
+from purejax_sc.checkpoint import Agents, load_agents
+from purejax_sc.config import Config
+from purejax_sc.devices import default_placement, over_seeds
+from purejax_sc.envs import base, make_env
+from purejax_sc.networks import make_model
+from purejax_sc.search import Kind, make_search
+from purejax_sc.transforms import masked_logits
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
+
+FILE = "evaluation.json"
+
+# (params, encodings e [N, ...], legal bool [N, A], key) -> action int32 [N]
+Choose = Callable[[Params, Array, Array, Key], Array]
+Say = Callable[[str], None]
+
+
+class Options(NamedTuple):
+    """How to evaluate. Python values: static.
+
+    episodes:    N, of each seed and each way to act.
+    max_steps:   an episode that lasts longer is cut there: Atari's customary limit, 108,000 frames of 4 per step.
+    simulations: of a search per action; 0 for no search.
+    search:      which search.
+    seed:        of the evaluation's own random numbers.
+    """
+
+    episodes: int = 32
+    max_steps: int = 27_000
+    simulations: int = 0
+    search: Kind = "muzero"
+    seed: int = 0
+
+
+class Episodes(NamedTuple):
+    """The first episode of each of N environments.
+
+    episode_return: float32 [N] undiscounted; with two players, each reward counts as its mover's.
+    length:         int32 [N] steps.
+    running:        bool [N] the episode has not ended: more of it may follow, or it was cut.
+    """
+
+    episode_return: Array
+    length: Array
+    running: Array
+
+
+class PlayState(NamedTuple):
+    """N environments between two steps. env, carry: trees of [N, ...].   obs: Observation [N, ...] to act on."""
+
+    env: Tree
+    obs: Observation
+    carry: Tree
+    episodes: Episodes
+    key: Key
+
+
+def run(
+    directory: Path,
+    options: Options,
+    image: Path | None = None,
+    say: Say = lambda text: None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Evaluate the agents in a run directory and write evaluation.json there.
+
+    Args:
+      directory: written by train.
+      options:   how.
+      image:     draw an episode of the first seed to this .gif or .png: greedy, or by search if there is one.
+      say:       is told what happens, in lines of text.
+      command:   noted in the file.
+
+    Returns:
+      The contents of evaluation.json, see `evaluate`. Raises RunError and ConfigError, before anything is written.
+    """
+    if image is not None:
+        render.check_path(image)
+    agents = load_agents(directory)
+    env = make_env(agents.config)
+    draw = None if image is None else render.make_drawer(agents.config.env, env.spec)
+    report = {"command": command} | evaluate(agents, options, env, say)
+    files = {directory / FILE: f"{json.dumps(report, indent=2, allow_nan=False)}\n".encode()}
+    if image is not None and draw is not None:
+        frames, text = record(agents, options, env)
+        say(text)
+        files[image] = render.encode(draw(frames), image.suffix)
+    plots.replace_files(files)
+    return report
+
+
+def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say = lambda text: None) -> dict[str, Any]:
+    """Play with every agent, greedily, by sampling its policy and, if asked, by search.
+
+    All ways to act meet the same random numbers, so that they can be compared in pairs. The result for a seed does not
+    depend on which others are evaluated with it.
+
+    Args:
+      agents:  learner states [seeds] and their config.
+      options: how.
+      env:     replaces the one that `agents.config.env` names.
+      say:     is told what happens, in lines of text.
+
+    Returns:
+      A tree ready for JSON. `policies` holds a summary (see `summarise`) by way to act.
+    """
+    config, env = agents.config, env or make_env(agents.config)
+    model = make_model(config, env.spec)
+    rows = acting_params(agents), _keys(agents, options)
+    policies = {}
+    for name, choose in make_choices(config, model, env.spec, options).items():
+        say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
+
+        def episodes(row: tuple[Params, Key], choose: Choose = choose) -> Episodes:
+            return play(env, model, choose, *row, options.episodes, options.max_steps)
+
+        played = jax.jit(over_seeds(episodes, default_placement()))(rows)
+        policies[name] = summarise(jax.device_get(played))
+    return {
+        "env": config.env,
+        "seeds": list(agents.seeds),
+        "updates": np.asarray(agents.learner.updates).tolist(),
+        "actor": config.muesli.actor,
+        **options._asdict(),
+        "search": options.search if options.simulations else None,
+        "interval_over": "seeds" if len(agents.seeds) > 1 else "episodes",
+        "confidence": plots.CONFIDENCE,
+        "policies": policies,
+    }
+
+
+def summarise(episodes: Episodes) -> dict[str, Any]:
+    """Aggregates of episodes [seeds, N], ready for JSON: over seeds, or over the episodes of an only seed.
+
+    return: mean and IQM of the seeds' mean returns, with intervals; None where there is only one value.
+    length: mean, in steps.   cut: episodes that had not ended at the limit; what they had by then counts.
+    per_seed: the same by seed, and the return of every single episode.
+    """
+    returns, lengths, cut = (np.asarray(x) for x in episodes)
+    values = returns.mean(axis=1) if len(returns) > 1 else returns[0]
+    return {
+        "return": {
+            "mean": float(statistics.mean(values)),
+            "mean_interval": _interval(values, statistics.mean),
+            "iqm": float(statistics.iqm(values)),
+            "iqm_interval": _interval(values, statistics.iqm),
+        },
+        "length": float(lengths.mean()),
+        "cut": int(cut.sum()),
+        "per_seed": {
+            "return": returns.mean(axis=1).tolist(),
+            "length": lengths.mean(axis=1).tolist(),
+            "cut": cut.sum(axis=1).tolist(),
+            "returns": returns.tolist(),
+        },
+    }
+
+
+def make_choices(config: Config, model: Model, spec: EnvSpec, options: Options) -> dict[str, Choose]:
+    """The ways to act, by name: `greedy`, `sampled` and, with simulations, `search`."""
+
+    def logits(params: Params, e: Array, legal: Array) -> Array:
+        return masked_logits(model.root_policy(params.root_policy, e), legal)
+
+    choices: dict[str, Choose] = {
+        "greedy": lambda params, e, legal, key: jnp.argmax(logits(params, e, legal), axis=-1),
+        "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal)),
+    }
+    if options.simulations:
+        search, discount = make_search(model, spec, options.simulations, options.search), config.hyper.discount
+        choices["search"] = lambda params, e, legal, key: search(params, e, legal, key, discount).action
+    return choices
+
+
+def acting_params(agents: Agents) -> Params:
+    """The parameters [seeds] that act in training, and so here (L7)."""
+    return agents.learner.target if agents.config.muesli.actor == "prior" else agents.learner.params
+
+
+def play(
+    env: Env, model: Model, choose: Choose, params: Params, key: Key, num_episodes: int, max_steps: int
+) -> Episodes:
+    """Play `num_episodes` episodes side by side, until all have ended or reach `max_steps`."""
+
+    def unfinished(state: PlayState) -> Array:
+        return jnp.any(state.episodes.running & (state.episodes.length < max_steps))
+
+    state = start(env, model, key, num_episodes)
+    return jax.lax.while_loop(unfinished, lambda state: advance(env, model, choose, params, state), state).episodes
+
+
+def start(env: Env, model: Model, key: Key, num_episodes: int) -> PlayState:
+    """The beginning of `num_episodes` = N episodes."""
+    key_env, key_play = jax.random.split(key)
+    driver = base.init(env, key_env, num_episodes)
+    episodes = Episodes(driver.episode_return, driver.episode_length, jnp.ones(num_episodes, bool))
+    return PlayState(driver.env, driver.obs, model.initial_carry(num_episodes), episodes, key_play)
+
+
+def advance(env: Env, model: Model, choose: Choose, params: Params, state: PlayState) -> PlayState:
+    """One step in every environment.
+
+    There is no reset: an environment whose episode has ended is stepped on, and nothing of that counts.
+    """
+    key_next, key_choose, key_env = jax.random.split(state.key, 3)
+    e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], state.obs), state.carry)
+    action = choose(params, e[0], state.obs.legal, key_choose).astype(jnp.int32)
+    num_episodes = action.shape[0]
+    env_state, step = jax.vmap(env.step)(jax.random.split(key_env, num_episodes), state.env, action)
+    obs = Observation(
+        frame=step.obs,
+        legal=step.legal,
+        prev_action=action,
+        prev_reward=step.reward,
+        first=jnp.zeros(num_episodes, bool),
+        valid=jnp.ones(num_episodes, bool),
+    )
+    before = state.episodes
+    episodes = Episodes(
+        episode_return=before.episode_return + jnp.where(before.running, step.reward, 0.0),
+        length=before.length + before.running,
+        running=before.running & (step.discount != 0.0) & ~step.truncated,
+    )
+    return PlayState(env_state, obs, carry, episodes, key_next)
+
+
+def record(agents: Agents, options: Options, env: Env) -> tuple[np.ndarray, str]:
+    """Every observation [steps + 1, *obs_shape] of an episode of the first seed, the last one included, and a caption.
+
+    The agent searches if `options` has simulations, and is greedy otherwise.
+    """
+    model = make_model(agents.config, env.spec)
+    name = "search" if options.simulations else "greedy"
+    choose = make_choices(agents.config, model, env.spec, options)[name]
+    params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents))
+    # Frames leave the device one by one: how many there will be is not known, and the limit may be far.
+    step = jax.jit(partial(advance, env, model, choose))
+    state = jax.jit(partial(start, env, model, num_episodes=1))(_keys(agents, options)[0])
+    frames = [np.asarray(state.obs.frame[0])]
+    while state.episodes.running[0] and len(frames) <= min(options.max_steps, render.MAX_STEPS):
+        state = step(params, state)
+        frames.append(np.asarray(state.obs.frame[0]))
+    episode_return, length, running = (x[0] for x in jax.device_get(state.episodes))
+    end = ", cut there" if running else ""
+    caption = f"drew a {name} episode of seed {agents.seeds[0]}: return {episode_return:.4g}, {length} steps{end}"
+    return np.stack(frames), caption
+
+
+def _keys(agents: Agents, options: Options) -> Key:
+    """One key per seed of the run, whichever others there are."""
+    key = jax.random.key(options.seed)
+    return jnp.stack([jax.random.fold_in(key, seed) for seed in agents.seeds])
+
+
+def _interval(values: np.ndarray, statistic: statistics.Statistic) -> list[float] | None:
+    interval = statistics.bootstrap_interval(values, statistic, plots.CONFIDENCE)
+    return None if interval is None else [float(end) for end in interval]

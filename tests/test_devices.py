@@ -1,0 +1,132 @@
+"""Many devices equal one: seeds spread over them, a batch shared by them, and both. Eight virtual CPU devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+from test_muesli import SPEC, batch_of, hyper_of, make
+from test_train import assert_close, small
+
+from purejax_sc import devices, program, transforms
+from purejax_sc.config import Config, ConfigError, load
+from purejax_sc.devices import DATA, SEED, make_layout
+from purejax_sc.muesli import make_learner
+
+CLOSE = {"rtol": 2e-3, "atol": 2e-5}
+
+
+def mesh_of(num: int) -> Mesh:
+    return Mesh(np.array(jax.devices()[:num]), (DATA,))
+
+
+def trained(config: Config, seeds: list[int], iterations: int, placement: str | None = None):
+    """Learners and metrics of rows of seeds, on as many devices as there are."""
+    layout = make_layout(len(seeds), config.train.data_shards, placement)
+    trainer = program.make_local_trainer(config, layout)
+    compiled = program.compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
+    states, metrics = compiled.chunk(compiled.init(), iterations)
+    return jax.device_get((states.learner, metrics))
+
+
+def test_a_mean_of_gradients_under_shard_map_is_a_mean() -> None:
+    """The trap: with check_vma, the gradient of a replicated number is summed before anyone averages it."""
+    x = jnp.arange(8.0)  # d/dw mean (w x) = mean x = 3.5
+
+    def gradient(w: jax.Array, x: jax.Array) -> jax.Array:
+        return transforms.device_mean(jax.grad(lambda w: jnp.mean(w * x))(w), DATA)
+
+    specs = {"in_specs": (PartitionSpec(), PartitionSpec(DATA)), "out_specs": PartitionSpec()}
+    shared = jax.shard_map(gradient, mesh=mesh_of(8), check_vma=False, **specs)
+    assert float(jax.jit(shared)(jnp.float32(2.0), x)) == 3.5
+
+
+def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
+    # the devices count 0, 1, 2 and 1 entries: (3 + 4 + 6 + 8) / 4
+    x = jnp.arange(1.0, 9.0)
+    mask = jnp.array([0, 0, 1, 0, 0, 0, 0, 0], bool) | jnp.isin(x, jnp.array([4.0, 6.0, 8.0]))
+
+    def part(x: jax.Array, mask: jax.Array) -> jax.Array:
+        return transforms.device_mean(transforms.masked_mean(x, mask, DATA), DATA)
+
+    parts = PartitionSpec(DATA)
+    shared = jax.shard_map(part, mesh=mesh_of(4), in_specs=(parts, parts), out_specs=PartitionSpec(), check_vma=False)
+    assert float(shared(x, mask)) == (3.0 + 4.0 + 6.0 + 8.0) / 4
+    assert float(shared(x, jnp.zeros(8, bool))) == 0.0
+
+
+@pytest.mark.parametrize("sc", [{"update": "none"}, {"update": "direct", "policy": "original"}])
+@pytest.mark.parametrize("num", [2, 4])
+def test_an_update_on_shared_devices_equals_that_on_one(num: int, sc: dict[str, str]) -> None:
+    """Nothing is sampled here, so that only the sharing is compared."""
+    config, model, learner, state = make(train={"num_envs": 4, "batch_sequences": 12}, sc=sc)
+    batch, key, hyper = batch_of(jax.random.key(1)), jax.random.key(2), hyper_of(config)
+    one, metrics = jax.jit(learner.update)(state, batch, key, hyper)
+    part = make_learner(config, model, SPEC, axis=DATA)
+    by_time, by_row = PartitionSpec(None, DATA), PartitionSpec(DATA)
+    specs = jax.tree.map(lambda _: by_time, batch)._replace(carry=jax.tree.map(lambda _: by_row, batch.carry))
+    whole = PartitionSpec()
+    shared = jax.shard_map(
+        part.update, mesh=mesh_of(num), in_specs=(whole, specs, whole, whole), out_specs=whole, check_vma=False
+    )
+    many, shared_metrics = jax.jit(shared)(state, batch, key, hyper)
+    assert_close(one.moment, many.moment, rtol=1e-5)
+    assert_close(one.params, many.params, rtol=1e-4, atol=1e-6)
+    assert_close(metrics, shared_metrics, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("placement", ["vmap", "map"])
+def test_seeds_spread_over_devices_equal_single_runs(placement: str) -> None:
+    """Nine seeds on eight devices: two rows each on five of them, of which the very last is only there to fill up."""
+    many, metrics = trained(small(), list(range(3, 12)), 3, placement)
+    one, single = trained(small(), [6], 3)
+    assert_close(jax.tree.map(lambda x: x[3], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
+    assert_close(metrics["episode_return_sum"][3], single["episode_return_sum"][0])
+
+
+def test_seeds_times_shared_devices_equal_shared_devices() -> None:
+    """A mesh of 4 x 2: four seeds, each on two devices."""
+    config = small(train={"data_shards": 2})
+    assert dict(make_layout(4, 2).mesh.shape) == {SEED: 4, DATA: 2}
+    many, _ = trained(config, [0, 1, 2, 3], 3)
+    one, _ = trained(config, [2], 3)
+    assert_close(jax.tree.map(lambda x: x[2], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
+
+
+def test_shared_devices_play_different_games() -> None:
+    config = small(train={"data_shards": 4})
+    layout = make_layout(1, 4)
+    trainer = program.make_local_trainer(config, layout)
+    states = program.compile_program(trainer, config, [0], [config.hyper], layout).init()
+    frames = np.asarray(jax.device_get(states.driver.obs.frame))
+    assert frames.shape[:2] == (1, config.train.num_envs)
+    assert len(np.unique(frames.reshape(config.train.num_envs, -1), axis=0)) > 1
+    assert states.replay.data.action.shape[1] == config.replay_capacity_sequences
+
+
+@pytest.mark.parametrize(
+    ("seeds", "shards", "groups", "rows"),
+    [(1, 1, 1, 1), (8, 1, 8, 8), (9, 1, 5, 10), (16, 1, 8, 16), (5, 4, 2, 6), (1, 8, 1, 1)],
+)
+def test_layouts_finish_as_soon_as_they_can_on_as_few_devices(seeds: int, shards: int, groups: int, rows: int) -> None:
+    layout = make_layout(seeds, shards)
+    assert dict(layout.mesh.shape) == {SEED: groups, DATA: shards}
+    assert layout.rows == rows
+    assert devices.fill_rows(list(range(seeds)), layout)[:seeds] == list(range(seeds))
+    assert len(devices.fill_rows(list(range(seeds)), layout)) == rows
+
+
+def test_too_few_devices_are_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"train\.data_shards=9, but there are 8 device"):
+        make_layout(1, 9)
+    with pytest.raises(ConfigError, match=r"train\.data_shards=3 cannot share the 8 fresh"):
+        load("smoke", ["train.data_shards=3"])
+
+
+def test_a_shard_is_a_part_of_everything_and_lasts_as_long() -> None:
+    config = load("minatar_breakout", ["train.data_shards=2"])
+    part = config.shard()
+    assert part.train.num_envs * 2 == config.train.num_envs
+    assert (part.fresh_sequences * 2, part.replay_sequences * 2) == (config.fresh_sequences, config.replay_sequences)
+    assert part.replay_capacity_sequences * 2 == config.replay_capacity_sequences
+    assert (part.num_iterations, part.num_updates) == (config.num_iterations, config.num_updates)
