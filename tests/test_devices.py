@@ -20,13 +20,15 @@ def mesh_of(num: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:num]), (DATA,))
 
 
-def trained(config: Config, seeds: list[int], iterations: int, placement: str | None = None):
-    """Learners and metrics of rows of seeds, on as many devices as there are."""
-    layout = make_layout(len(seeds), config.train.data_shards, placement)
+def trained(config: Config, seeds: list[int], iterations: int):
+    """Learners, metrics and first observations of rows of seeds, on as many devices as there are."""
+    layout = make_layout(len(seeds), config.train.data_shards)
     trainer = program.make_local_trainer(config, layout)
     compiled = program.compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
-    states, metrics = compiled.chunk(compiled.init(), iterations)
-    return jax.device_get((states.learner, metrics))
+    states = compiled.init()
+    frames = jax.device_get(states.driver.obs.frame)
+    states, metrics = compiled.chunk(states, iterations)
+    return *jax.device_get((states.learner, metrics)), frames
 
 
 def test_a_mean_of_gradients_under_shard_map_is_a_mean() -> None:
@@ -55,8 +57,7 @@ def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
     assert float(shared(x, jnp.zeros(8, bool))) == 0.0
 
 
-@pytest.mark.parametrize("sc", [{"update": "none"}, {"update": "direct", "policy": "original"}])
-@pytest.mark.parametrize("num", [2, 4])
+@pytest.mark.parametrize(("num", "sc"), [(2, {"update": "direct", "policy": "original"}), (4, {"update": "none"})])
 def test_an_update_on_shared_devices_equals_that_on_one(num: int, sc: dict[str, str]) -> None:
     """Nothing is sampled here, so that only the sharing is compared."""
     config, model, learner, state = make(train={"num_envs": 4, "batch_sequences": 12}, sc=sc)
@@ -75,33 +76,24 @@ def test_an_update_on_shared_devices_equals_that_on_one(num: int, sc: dict[str, 
     assert_close(metrics, shared_metrics, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("placement", ["vmap", "map"])
-def test_seeds_spread_over_devices_equal_single_runs(placement: str) -> None:
+def test_seeds_spread_over_devices_equal_single_runs() -> None:
     """Nine seeds on eight devices: two rows each on five of them, of which the very last is only there to fill up."""
-    many, metrics = trained(small(), list(range(3, 12)), 3, placement)
-    one, single = trained(small(), [6], 3)
+    many, metrics, _ = trained(small(), list(range(3, 12)), 3)
+    one, single, _ = trained(small(), [6], 3)
     assert_close(jax.tree.map(lambda x: x[3], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
     assert_close(metrics["episode_return_sum"][3], single["episode_return_sum"][0])
 
 
 def test_seeds_times_shared_devices_equal_shared_devices() -> None:
-    """A mesh of 4 x 2: four seeds, each on two devices."""
+    """A mesh of 4 x 2: four seeds, each on two devices, which play different games."""
     config = small(train={"data_shards": 2})
     assert dict(make_layout(4, 2).mesh.shape) == {SEED: 4, DATA: 2}
-    many, _ = trained(config, [0, 1, 2, 3], 3)
-    one, _ = trained(config, [2], 3)
+    many, _, frames = trained(config, [0, 1, 2, 3], 3)
+    one, _, frames_of_one = trained(config, [2], 3)
     assert_close(jax.tree.map(lambda x: x[2], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
-
-
-def test_shared_devices_play_different_games() -> None:
-    config = small(train={"data_shards": 4})
-    layout = make_layout(1, 4)
-    trainer = program.make_local_trainer(config, layout)
-    states = program.compile_program(trainer, config, [0], [config.hyper], layout).init()
-    frames = np.asarray(jax.device_get(states.driver.obs.frame))
-    assert frames.shape[:2] == (1, config.train.num_envs)
-    assert len(np.unique(frames.reshape(config.train.num_envs, -1), axis=0)) > 1
-    assert states.replay.data.action.shape[1] == config.replay_capacity_sequences
+    np.testing.assert_array_equal(frames[2], frames_of_one[0])
+    assert frames.shape[:2] == (4, config.train.num_envs)
+    assert len(np.unique(frames.reshape(4 * config.train.num_envs, -1), axis=0)) > 4
 
 
 @pytest.mark.parametrize(
