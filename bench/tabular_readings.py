@@ -35,15 +35,15 @@ from purejax_sc.tabular.options import Options, variant
 
 UPDATES = ("none", "dyna", "direct", "reverse", "residual")
 SHAPES: dict[str, dict[str, Any]] = {
-    "base": {"ve_target": "policy"},  # as printed
-    "action": {"ve_target": "action"},
+    "base": {"ve_target": "policy", "terms": "K+1"},  # as printed
+    "action": {"terms": "K+1"},
     # one change each, with the VE target that comes closer to the paper's claims
-    "outside": {"ve_target": "action", "expectation": "outside"},
-    "K": {"ve_target": "action", "terms": "K"},
-    "value_first": {"ve_target": "action", "order": "value_first"},
-    "grounded_mean": {"ve_target": "action", "grounded_reduction": "mean"},
-    "chain": {"ve_target": "action", "sampling": "chain"},
-    "state_action": {"ve_target": "action", "successors": "state_action"},
+    "outside": {"terms": "K+1", "expectation": "outside"},
+    "K": {"terms": "K"},
+    "value_first": {"terms": "K+1", "order": "value_first"},
+    "grounded_mean": {"terms": "K+1", "grounded_reduction": "mean"},
+    "chain": {"terms": "K+1", "sampling": "chain"},
+    "state_action": {"terms": "K+1", "successors": "state_action"},
 }
 # (rate, reduction) of the SC step of the logits; the printed rates are 10 and 0.3
 LOGITS = {

@@ -45,7 +45,7 @@ class Numbers(Section):
     alpha_r: Fraction | None = None  # None: alpha_td. 1 copies the reward, close to the rule as printed
     alpha_mle: NonNegative = 1.0
     alpha_ve: NonNegative = 3.0
-    alpha_sc_mle: NonNegative = 10.0
+    alpha_sc_mle: NonNegative = 1.0  # the paper prints 10, but not the reduction that it multiplies
     alpha_sc_ve: NonNegative = 0.3
     alpha_sc: NonNegative | None = None  # instead of the two above: a multiple of alpha_mle and of alpha_ve
     grounded_reduction: Literal["sum", "mean"] = "sum"  # over the batch
@@ -60,10 +60,10 @@ class Shape(Section):
 
     batch: Positive = 8  # transitions per iteration
     unroll: Annotated[int, Field(ge=0)] = 2  # K
-    terms: Literal["K+1", "K"] = "K+1"  # squared errors k = 0 .. K, or 0 .. K - 1
+    terms: Literal["K", "K+1"] = "K"  # squared errors k = 0 .. K - 1, or 0 .. K
     expectation: Literal["inside", "outside"] = "inside"  # of the SC loss, in relation to the square
     order: Literal["joint", "value_first"] = "joint"  # of the SC step
-    ve_target: Literal["policy", "action"] = "policy"  # the VE loss averages over pi, or conditions on the action
+    ve_target: Literal["action", "policy"] = "action"  # the VE loss conditions on the action, or averages over pi
     sampling: Literal["uniform", "chain"] = "uniform"  # transitions from uniform states, or one persistent trajectory
     successors: Literal["state", "state_action"] = "state"  # what has a subset of successors of its own
     policy: Literal["uniform", "dirichlet", "deterministic"] = "uniform"  # that evaluation follows
