@@ -153,12 +153,13 @@ class Progress:
     def say(self, text: str) -> None:
         if not self._quiet:
             print(text, file=sys.stderr, flush=True)
-        self._start = time.perf_counter()  # the last message says that compiling is over: the rate counts from here
 
     def start_at(self, env_steps: int) -> None:
-        """Count from here: an earlier part of the run got so far."""
+        """Count speed from now on; an earlier part of the run got as far as `env_steps`."""
+        self._start = time.perf_counter()
         self._first, self._tenths = env_steps, env_steps * 10 // self._total
-        self.say(f"going on at {env_steps / self._total:.0%}")
+        if env_steps:
+            self.say(f"going on at {env_steps / self._total:.0%}")
 
     def advance(self, env_steps: int, returns: np.ndarray) -> None:
         """Show that `env_steps` of all seeds together are done, and the mean of `returns` [seeds]."""

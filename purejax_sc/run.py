@@ -79,7 +79,7 @@ def train(
     if restored:
         done, states, run_seconds = restored
         recorder.resume(done * config.updates_per_iteration, run_seconds)
-        progress.start_at(done * config.steps_per_iteration * num_seeds)
+    progress.start_at(done * config.steps_per_iteration * num_seeds)
     status = "stopped"
     try:
         _loop(config, compiled, states or compiled.init(), done, recorder, checkpoints, progress)

@@ -133,6 +133,7 @@ def _run(
     compiled = program.compile_program(trainer, config, seeds, hypers, layout)
     progress = Progress(config.num_iterations * config.steps_per_iteration * num_rows, quiet)
     progress.say(f"compiled in {compiled.seconds:.1f} s")
+    progress.start_at(0)
     log_points, run_seconds, lost = [], 0.0, np.zeros(num_rows, bool)
     for _, seconds, point, _ in program.points(compiled, config, num_rows, compiled.init()):
         run_seconds += seconds
