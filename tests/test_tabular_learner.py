@@ -263,10 +263,10 @@ def test_fifty_iterations_equal_numpy_step_for_step(model, update, control) -> N
     "changes",
     [
         {"sampling": "chain"},
-        {"ve_target": "action"},
+        {"ve_target": "policy"},
         {"order": "value_first"},
-        {"terms": "K"},
-        {"unroll": 0},
+        {"terms": "K+1"},
+        {"unroll": 0, "terms": "K+1"},
         {"batch": 1, "grounded_reduction": "mean", "alpha_r": 1.0},
         {"sc_value_rate": "sc", "sc_value_reduction": "half_sum", "alpha_sc": 0.01},
     ],

@@ -26,11 +26,6 @@ def empty_directory(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def one_device(monkeypatch) -> None:
-    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "1")  # the backend of the tests is up: its devices cannot change
-
-
 def small(**changes) -> Options:
     return Options(states=5, actions=2, log_every=10, **changes)
 
@@ -42,19 +37,22 @@ def run(options, variants, seeds=2, control=False):
 # Options
 
 
-def test_defaults_are_the_papers_numbers() -> None:
+def test_defaults_are_the_papers_numbers_but_for_one() -> None:
     mle, ve = (variant(Options(), model, "direct") for model in ("mle", "ve"))
     assert (mle.discount, mle.epsilon, mle.td, mle.reward) == (0.99, 0.1, 0.03, 0.03)
     assert (mle.mle, mle.ve, ve.mle, ve.ve) == (1.0, 0.0, 0.0, 3.0)
-    # three terms from each of 20 states: a mean divides by 60
-    np.testing.assert_allclose([mle.plan_v, mle.plan_r, mle.plan_p], [0.03 / 60, 0.03 / 60, 10.0 / 60])
+    # two terms from each of 20 states: a mean divides by 40. The paper prints 10 instead of 1
+    np.testing.assert_allclose([mle.plan_v, mle.plan_r, mle.plan_p], [0.03 / 40, 0.03 / 40, 1.0 / 40])
+    printed = variant(Options(alpha_sc_mle=10.0, terms="K+1"), "mle", "direct")
+    np.testing.assert_allclose([printed.plan_v, printed.plan_p], [0.03 / 60, 10.0 / 60])
+    assert ve.plan_p == 0.3 / 2
 
 
 def test_rates_and_reductions() -> None:
     options = Options(alpha_sc=0.1, alpha_td=0.5, grounded_reduction="mean", sc_value_rate="sc", sc_ve_reduction="sum")
     numbers = variant(options, "ve", "residual")
     np.testing.assert_allclose([numbers.td, numbers.reward, numbers.ve], [0.5 / 8, 0.5 / 8, 3.0 / 8])
-    np.testing.assert_allclose([numbers.plan_v, numbers.plan_r, numbers.plan_p], [0.3 / 60, 0.5 / 60, 0.3])
+    np.testing.assert_allclose([numbers.plan_v, numbers.plan_r, numbers.plan_p], [0.3 / 40, 0.5 / 40, 0.3])
 
 
 def test_comma_lists_are_swept() -> None:
@@ -89,7 +87,7 @@ def test_comma_lists_are_swept() -> None:
         ("unroll=0 terms=K", "set unroll=1"),
         ("iterations=150", "iterations=200"),
         ("seed=2147483647", "lower seed"),
-        ("ve_target=actions", "'policy' or 'action'"),
+        ("ve_target=actions", "'action' or 'policy'"),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(capsys, words: str, advice: str) -> None:
