@@ -52,6 +52,16 @@ def replace_files(files: Mapping[Path, bytes]) -> None:
         temporary.replace(path)
 
 
+def new_directory(out: Path) -> None:
+    """Make a directory for results. Raises RunError if something is there already, or if it cannot be made."""
+    try:
+        if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
+            raise RunError(f"{out} exists: choose another directory with --out, or remove it")
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot write {out} ({error.strerror}): choose another directory with --out") from None
+
+
 def read_curves(directory: Path) -> Curves:
     """The curves in a run directory's metrics.csv. Raises RunError."""
     path = directory / "metrics.csv"

@@ -18,12 +18,11 @@ from purejax_sc.types import Array, Tree
 
 
 class Program(NamedTuple):
-    """A compiled run of R rows. `Layout.rows` may be more than the rows that were asked for.
+    """A compiled run of R = `Layout.rows` rows, which may be more than were asked for.
 
     init:    () -> states, every leaf with a leading axis [R].
     chunk:   (states, number of iterations) -> (states, metrics [R]). Donates the states.
     shapes:  of the states, with their shardings.
-    layout:  the devices.
     seconds: spent compiling.
     memory:  bytes, by what they are for.
     """
@@ -31,7 +30,6 @@ class Program(NamedTuple):
     init: Callable[[], TrainState]
     chunk: Callable[[TrainState, int], tuple[TrainState, dict[str, Array]]]
     shapes: TrainState
-    layout: Layout
     seconds: float
     memory: dict[str, int | None]
 
@@ -39,7 +37,9 @@ class Program(NamedTuple):
 def make_local_trainer(config: Config, layout: Layout) -> Trainer:
     """What one device does of a run. Raises ConfigError as `make_trainer`."""
     each = layout.rows // layout.mesh.shape[SEED]
-    return make_trainer(config.shard() if layout.axis else config, num_seeds=each, axis=layout.axis)
+    # the devices of a CPU are its cores, which share one memory
+    sharing = layout.mesh.local_mesh.size if jax.default_backend() == "cpu" else 1
+    return make_trainer(config.shard() if layout.axis else config, num_seeds=each * sharing, axis=layout.axis)
 
 
 def compile_program(
@@ -76,7 +76,6 @@ def compile_program(
         init=lambda: compiled_init(seed),
         chunk=lambda states, n: compiled_chunk(states, hyper, jnp.int32(n)),
         shapes=shapes,
-        layout=layout,
         seconds=seconds,
         memory={
             "program_bytes": _program_bytes(compiled_chunk),

@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from purejax_sc import plots, program, statistics
 from purejax_sc.config import Config, ConfigError, load, read, to_yaml
 from purejax_sc.devices import Placement, make_layout
-from purejax_sc.plots import CONFIDENCE, Curves, RunError, replace_file
+from purejax_sc.plots import CONFIDENCE, Curves, replace_file
 from purejax_sc.recorder import Progress
 
 
@@ -64,14 +64,15 @@ def sweep(
     """
     settings = parse(name, words)
     groups = _programs(settings)
-    for configs in groups:
-        program.make_local_trainer(configs[0].config, make_layout(len(configs) * num_seeds))  # validates all of them
-    _start_directory(out, settings[0].config)
+    for group in groups:  # validates all of them, before anything is written
+        config = group[0].config
+        program.make_local_trainer(config, make_layout(len(group) * num_seeds, config.train.data_shards, placement))
+    plots.new_directory(out)
+    replace_file(out / "config.yaml", to_yaml(settings[0].config).encode())
     results: list[Result] = []
     facts: list[dict[str, Any]] = []
     for number, group in enumerate(groups):
-        say = _sayer(quiet, f"program {number + 1} of {len(groups)}: ")
-        done, fact = _run(group, num_seeds, placement, say, quiet)
+        done, fact = _run(group, num_seeds, placement, f"program {number + 1} of {len(groups)}", quiet)
         results, facts = [*results, *done], [*facts, fact]
         report = _write(out, results, facts, command)
     return report
@@ -121,17 +122,17 @@ def _programs(settings: Sequence[Setting]) -> list[list[Setting]]:
 
 
 def _run(
-    group: Sequence[Setting], num_seeds: int, placement: Placement | None, say: Callable[[str], None], quiet: bool
+    group: Sequence[Setting], num_seeds: int, placement: Placement | None, title: str, quiet: bool
 ) -> tuple[list[Result], dict[str, Any]]:
     """Train the settings of one program, times seeds; what they reached, and what it took."""
     config, num_rows = group[0].config, len(group) * num_seeds
     seeds = [config.seed + i for _ in group for i in range(num_seeds)]
     hypers = [setting.config.hyper for setting in group for _ in range(num_seeds)]
     layout = make_layout(num_rows, config.train.data_shards, placement)
-    say(f"{len(group)} setting(s) x {num_seeds} seed(s), compiling")
+    progress = Progress(config.num_iterations * config.steps_per_iteration * num_rows, quiet)
+    progress.say(f"{title}: {len(group)} setting(s) x {num_seeds} seed(s), compiling")
     trainer = program.make_local_trainer(config, layout)
     compiled = program.compile_program(trainer, config, seeds, hypers, layout)
-    progress = Progress(config.num_iterations * config.steps_per_iteration * num_rows, quiet)
     progress.say(f"compiled in {compiled.seconds:.1f} s")
     progress.start_at(0)
     log_points, run_seconds, lost = [], 0.0, np.zeros(num_rows, bool)
@@ -150,22 +151,7 @@ def _run(
     return results, fact | {"env_steps_per_second": num_rows * int(env_steps[-1]) / run_seconds}
 
 
-def _sayer(quiet: bool, prefix: str) -> Callable[[str], None]:
-    progress = Progress(1, quiet)
-    return lambda text: progress.say(prefix + text)
-
-
 # Files
-
-
-def _start_directory(out: Path, config: Config) -> None:
-    try:
-        if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
-            raise RunError(f"{out} exists: choose another directory with --out, or remove it")
-        out.mkdir(parents=True, exist_ok=True)
-        replace_file(out / "config.yaml", to_yaml(config).encode())  # of the first setting
-    except OSError as error:
-        raise RunError(f"cannot write {out} ({error.strerror}): choose another directory with --out") from None
 
 
 def _write(

@@ -1,5 +1,7 @@
 """Many devices equal one: seeds spread over them, a batch shared by them, and both. Eight virtual CPU devices."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,10 @@ from test_train import assert_close, small
 from purejax_sc import devices, program, transforms
 from purejax_sc.config import Config, ConfigError, load
 from purejax_sc.devices import DATA, SEED, make_layout
+from purejax_sc.envs import make_env
 from purejax_sc.muesli import make_learner
+from purejax_sc.networks import make_model
+from purejax_sc.train import replay_bytes
 
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
 
@@ -113,6 +118,20 @@ def test_too_few_devices_are_one_line() -> None:
         make_layout(1, 9)
     with pytest.raises(ConfigError, match=r"train\.data_shards=3 cannot share the 8 fresh"):
         load("smoke", ["train.data_shards=3"])
+
+
+def test_seeds_on_the_cores_of_a_cpu_share_its_memory() -> None:
+    """One seed's replay fits into two thirds of the memory; two seeds on two devices do not fit."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    config = small()
+    env = make_env(config)
+    model = make_model(config, env.spec)
+    steps = config.replay_capacity_sequences * config.train.sequence_length
+    one = replay_bytes(config, env, model) / steps
+    large = small(replay={"capacity": int(memory * 2 / 3 / one)})
+    program.make_local_trainer(large, make_layout(1))
+    with pytest.raises(ConfigError, match="for 2 seed"):
+        program.make_local_trainer(large, make_layout(2))
 
 
 def test_a_shard_is_a_part_of_everything_and_lasts_as_long() -> None:

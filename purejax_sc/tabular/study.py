@@ -9,7 +9,7 @@ import numpy as np
 
 from purejax_sc import statistics
 from purejax_sc.config import ConfigError
-from purejax_sc.plots import CONFIDENCE, RunError, replace_file
+from purejax_sc.plots import CONFIDENCE, new_directory, replace_file
 from purejax_sc.tabular import figures, program
 from purejax_sc.tabular.learner import Variant
 from purejax_sc.tabular.options import NOISE_UPDATES, Options, Setting, parse, variant
@@ -48,7 +48,7 @@ def run(
     """
     settings = parse(overrides)
     check(tasks, settings, num_seeds)
-    _start_directory(out)
+    new_directory(out)
     records = [record for task in tasks for record in run_task(task, settings, num_seeds, say)]
     replace_file(out / "curves.csv", curves_csv(records).encode())
     scores = [score for record in records for score in summarise(record)]
@@ -253,12 +253,3 @@ def curves_csv(records: Sequence[Record]) -> str:
                         for iteration, value in zip(iterations, curve, strict=True)
                     ]
     return "\n".join(lines) + "\n"
-
-
-def _start_directory(out: Path) -> None:
-    try:
-        if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
-            raise RunError(f"{out} exists: choose another directory with --out, or remove it")
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot write {out} ({error.strerror}): choose another directory with --out") from None
