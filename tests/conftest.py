@@ -1,7 +1,18 @@
 """Settings of all tests: silent broadcasting between ranks is an error, nothing is cached on disk, eight devices."""
 
+import os
+
 import jax
+import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
 jax.config.update("jax_num_cpu_devices", 8)
+
+# Most tests compile for longer than they run, and compile three times as fast with these. They change nothing but speed.
+COMPILE_QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == "not slow":  # slow tests learn for minutes in a program that must be fast
+        os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)
