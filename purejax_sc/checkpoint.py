@@ -88,7 +88,7 @@ class Checkpoints:
             except RunError:
                 raise
             except Exception as error:  # Orbax and TensorStore raise whatever they meet
-                warn(f"checkpoint {done} cannot be read ({_first_line(error)}): trying the one before")
+                warn(_unreadable(done, error))
                 continue
             self._set_aside([step for step in steps if step > done])
             return done, states, facts["run_seconds"]
@@ -173,8 +173,8 @@ def difference(one: Config, other: Config) -> str | None:
     return None
 
 
-def load_agents(directory: Path) -> Agents:
-    """The agents of the newest readable checkpoint of a run. Raises RunError."""
+def load_agents(directory: Path, warn: Callable[[str], None]) -> Agents:
+    """The agents of the newest readable checkpoint of a run; `warn` is told what was skipped. Raises RunError."""
     folder = directory / FOLDER
     if not folder.is_dir():
         raise RunError(f"{directory} holds no {FOLDER}/: give a directory written by train")
@@ -188,7 +188,8 @@ def load_agents(directory: Path) -> Agents:
                 learner = manager.restore(done, args=ocp.args.Composite(learner=item)).learner
         except ConfigError as error:
             raise RunError(f"{directory} was trained by another version: {error}") from None
-        except Exception:  # noqa: S112  (a damaged checkpoint: the one before it is next)
+        except Exception as error:  # as in Checkpoints.restore
+            warn(_unreadable(done, error))
             continue
         return Agents(config, facts["seeds"], learner)
     raise RunError(f"{folder} holds no readable checkpoint: give a directory written by train")
@@ -226,6 +227,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return text[0][:120] if text else type(error).__name__
+def _unreadable(done: int, error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    reason = lines[0][:120] if lines else type(error).__name__
+    return f"checkpoint {done} cannot be read ({reason}): trying the one before"

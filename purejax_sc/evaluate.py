@@ -91,7 +91,7 @@ def run(
     """
     if image is not None:
         render.check_path(image)
-    agents = load_agents(directory)
+    agents = load_agents(directory, say)
     env = make_env(agents.config)
     draw = None if image is None else render.make_drawer(agents.config.env, env.spec)
     report = {"command": command} | evaluate(agents, options, env, say)

@@ -251,7 +251,9 @@ def _heat_map(axes: Axes, group: Sequence[Result], keys: Sequence[str], title: s
         at = rows.index(result.setting.values[keys[1]]), columns.index(result.setting.values[keys[0]])
         centre, low, high = _score(result)
         grid[at] = centre
-        axes.text(at[1], at[0], f"{centre:.3g}\n±{(high - low) / 2:.2g}", ha="center", va="center", fontsize="small")
+        label = f"{centre:.3g}\n±{(high - low) / 2:.2g}"
+        box = {"facecolor": "white", "alpha": 0.7, "linewidth": 0}  # readable on the darkest colour
+        axes.text(at[1], at[0], label, ha="center", va="center", fontsize="small", bbox=box)
     image = axes.imshow(grid, origin="lower", aspect="auto", cmap="YlGn")
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)

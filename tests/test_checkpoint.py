@@ -44,7 +44,7 @@ def table(out: Path) -> list[dict[str, str]]:
 
 def assert_same_run(one: Path, other: Path) -> None:
     assert table(one) == table(other)
-    ours, theirs = checkpoint.load_agents(one), checkpoint.load_agents(other)
+    ours, theirs = (checkpoint.load_agents(run, pytest.fail) for run in (one, other))
     assert ours.seeds == theirs.seeds
     jax.tree.map(np.testing.assert_array_equal, ours.learner, theirs.learner)
 
@@ -141,6 +141,15 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(whole: Path, half: 
     assert (half / "checkpoints.damaged" / "8").is_dir()
 
 
+def test_agents_are_read_from_the_checkpoint_before_a_truncated_one(half: Path) -> None:
+    truncate(half / "checkpoints" / "8")
+    warnings: list[str] = []
+    agents = checkpoint.load_agents(half, warnings.append)
+    assert agents.learner.updates.tolist() == [4, 4]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("checkpoint 8 cannot be read")
+
+
 def test_nothing_but_damaged_checkpoints_is_one_line(half: Path, capsys) -> None:
     for step in (half / "checkpoints").iterdir():
         truncate(step)
@@ -174,7 +183,7 @@ def test_foreign_directories_are_not_resumed(tmp_path: Path, capsys) -> None:
     assert main([*SMOKE, "--out", str(tmp_path), "--resume"]) == 2
     assert "no config.yaml" in capsys.readouterr().err
     with pytest.raises(plots.RunError, match="holds no checkpoints"):
-        checkpoint.load_agents(tmp_path)
+        checkpoint.load_agents(tmp_path, pytest.fail)
 
 
 def test_lost_metrics_are_one_line(half: Path, capsys) -> None:

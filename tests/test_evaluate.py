@@ -237,7 +237,7 @@ def directory(tmp_path, monkeypatch):
     """A working directory with a run directory in it, both empty: a function says which agents are in a checkpoint."""
 
     def fill(agents):
-        monkeypatch.setattr(evaluate, "load_agents", lambda path: agents)
+        monkeypatch.setattr(evaluate, "load_agents", lambda path, warn: agents)
         return Path("run")
 
     monkeypatch.chdir(tmp_path)
