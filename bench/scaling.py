@@ -110,7 +110,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     for axes_, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         points = [(row["value"], row["env_steps_per_s"]) for row in rows if row["config"] == name]
         axes_.plot(*zip(*points, strict=True), marker="o")
-        axes_.set(title=name, xscale="log", ylabel="env steps/s", ylim=(0, None))
+        axes_.set(title=name, xscale="log", ylabel="env steps/s", ylim=(0, 1.1 * max(y for _, y in points)))
         axes_.set_xticks([x for x, _ in points], [str(x) for x, _ in points], minor=False)
     figure.savefig(path, dpi=120)
 

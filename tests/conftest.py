@@ -9,7 +9,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
 jax.config.update("jax_num_cpu_devices", 8)
 
-# Most tests compile for longer than they run, and compile three times as fast with these. They change nothing but speed.
+# Most tests compile for longer than they run. With these they compile three times as fast; nothing else changes.
 COMPILE_QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
