@@ -178,7 +178,8 @@ def load_agents(directory: Path, warn: Callable[[str], None]) -> Agents:
     folder = directory / FOLDER
     if not folder.is_dir():
         raise RunError(f"{directory} holds no {FOLDER}/: give a directory written by train")
-    manager = ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(read_only=True))
+    with _quiet():
+        manager = ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(read_only=True))
     for done in sorted(manager.all_steps(), reverse=True):
         try:
             with _quiet():

@@ -5,6 +5,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from purejax_sc.types import Array, Moment, Scalar, Tree
 
@@ -115,4 +116,8 @@ def masked_mean(x: Array, mask: Array, axis: str | None = None) -> Array:
 
 def device_mean(tree: Tree, axis: str | None) -> Tree:
     """Mean over the devices along a mesh axis; the tree itself without one."""
-    return tree if axis is None else jax.lax.pmean(tree, axis)
+    if axis is None:
+        return tree
+    # as one vector: between processes on CPUs every array is a message, which made runs half as fast
+    flat, unravel = ravel_pytree(tree)
+    return unravel(jax.lax.pmean(flat, axis))
