@@ -66,6 +66,34 @@ class EnvOptions(Section):
     states: Positive | None = None  # garnet: |S|, 20 in the paper
     actions: Positive | None = None  # garnet: |A|, 4 in the paper
     mdp_seed: Annotated[int, Field(ge=0)] | None = None  # garnet: which random MDP
+    pixels: bool = False  # Sokoban: a picture of 80x80 pixels instead of symbols
+
+
+class LevelsConfig(Section):
+    """Sokoban: where the levels come from. Most of it is about those that are generated."""
+
+    file: str | None = None  # levels from here: Boxoban text (.txt), or uint8 [n, 10, 10] (.npy)
+    split: Literal["train", "test"] = "train"  # rooms are divided for good; `evaluate` plays "test"
+    pool: Positive = 1_024  # levels in force at once
+    refresh: Annotated[int, Field(ge=0)] = 64  # rooms in which new levels are searched, a few steps per acting phase
+    refresh_steps: Positive = 16  # so many; a room is done after levels.positions / levels.refresh_steps phases
+    depth: Annotated[int, Field(ge=12, le=1_000)] = 300  # actions of reverse play at most: the difficulty
+    positions: Annotated[int, Field(ge=200)] = 4_000  # that a search looks at; a million in the paper
+    dig_steps: Annotated[int, Field(ge=15)] = 30  # of the walk that digs a room
+    turn: Annotated[float, Field(ge=0.05, le=1)] = 0.35  # probability that this walk turns, per step
+    first_depth: Annotated[int, Field(ge=12)] | None = None  # curriculum: begin here, and go up to `depth`
+    raise_at: Fraction = 0.8  # curriculum: when this share of episodes is solved
+    raise_by: Positive = 4  # curriculum: reverse actions more
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "LevelsConfig":
+        if self.refresh > self.pool:
+            raise ValueError(f"levels.refresh={self.refresh} is more than levels.pool={self.pool}: lower it")
+        if self.first_depth is not None and self.first_depth > self.depth:
+            raise ValueError(f"levels.first_depth={self.first_depth} is above levels.depth={self.depth}: lower it")
+        if self.file is not None and self.first_depth is not None:
+            raise ValueError("levels.first_depth is for generated levels: leave it out, or levels.file")
+        return self
 
 
 class NetworkConfig(Section):
@@ -151,6 +179,7 @@ class Config(Section):
     env: str
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     env_options: EnvOptions = EnvOptions()
+    levels: LevelsConfig = LevelsConfig()
     network: NetworkConfig = NetworkConfig()
     train: TrainConfig = TrainConfig()
     replay: ReplayConfig = ReplayConfig()
@@ -204,8 +233,10 @@ class Config(Section):
             "data_shards": 1,
         }
         rows = self.replay_capacity_sequences // n
+        levels = {"pool": self.levels.pool // n, "refresh": -(-self.levels.refresh // n)}
         return self.model_copy(
             update={
+                "levels": self.levels.model_copy(update=levels),
                 "train": train.model_copy(update=part),
                 "replay": self.replay.model_copy(update={"capacity": rows * train.sequence_length}),
             }
@@ -235,6 +266,11 @@ class Config(Section):
                     f"train.data_shards={shards} cannot share the {size} {name} sequences of a batch: choose a divisor,"
                     " or change train.batch_sequences"
                 )
+        if self.levels.pool % shards:
+            raise ValueError(
+                f"train.data_shards={shards} cannot share a pool of {self.levels.pool} levels: set"
+                f" levels.pool={-(-self.levels.pool // shards) * shards}"
+            )
         if self.muesli.unroll > train.sequence_length:
             raise ValueError(
                 f"muesli.unroll={self.muesli.unroll} is longer than train.sequence_length={train.sequence_length}:"

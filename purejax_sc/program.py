@@ -123,14 +123,15 @@ def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int
 
 def _tidy(metrics: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
     """Episodes first, as means per episode and a count; then the losses' parts, the loss, and the rest."""
-    metrics = dict(metrics)
-    count = metrics.pop("episode_count")
-    returns, lengths = metrics.pop("episode_return_sum"), metrics.pop("episode_length_sum")
+    count = metrics["episode_count"]
     some = np.where(count > 0, count, np.nan)
+    sums = ["episode_return_sum", "episode_length_sum"]
+    sums += sorted(name for name in metrics if name.startswith("episode_") and name not in [*sums, "episode_count"])
+    episodes = {name.removesuffix("_sum"): metrics[name] / some for name in sums}
+    rest = metrics.keys() - {*sums, "episode_count"}
     # the parts before their sum, so that the guard names the part that went wrong first
-    order = sorted(metrics, key=lambda name: (0 if name.startswith("loss_") else 1 if name == "loss" else 2, name))
-    episodes = {"episode_return": returns / some, "episode_length": lengths / some, "episodes": np.rint(count * n)}
-    return episodes | {name: metrics[name] for name in order}
+    order = sorted(rest, key=lambda name: (0 if name.startswith("loss_") else 1 if name == "loss" else 2, name))
+    return episodes | {"episodes": np.rint(count * n)} | {name: metrics[name] for name in order}
 
 
 def state_specs(config: Config) -> TrainState:

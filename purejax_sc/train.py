@@ -67,14 +67,17 @@ def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axi
         return TrainState(learner.init(key_learner), driver, model.initial_carry(num_envs), ring, key_rest)
 
     def iterate(state: TrainState, hyper: Hyper) -> tuple[TrainState, dict[str, Array]]:
-        key, key_act, key_learn = jax.random.split(state.key, 3)
+        key, key_act, key_learn, key_pool = jax.random.split(state.key, 4)
         params = state.learner.target if config.muesli.actor == "prior" else state.learner.params  # L7
         driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, own(key_act), config)
         rows = _swap_time(fresh)
         ring = replay.add(state.replay, rows) if config.replay_sequences else ()
         new, metrics = _learn(config, learner, state.learner, rows, ring, own(key_learn), hyper)
         episodes = episodes if axis is None else jax.lax.psum(episodes, axis)
-        metrics |= {f"episode_{name}": value for name, value in episodes._asdict().items()}
+        driver = driver._replace(pool=env.refresh(own(key_pool), driver.pool, episodes))
+        metrics |= {"episode_count": episodes.count, "episode_return_sum": episodes.return_sum}
+        metrics |= {"episode_length_sum": episodes.length_sum}
+        metrics |= {f"episode_{name}_sum": value for name, value in episodes.metric_sums.items()}
         return TrainState(new, driver, carry, ring, key), metrics
 
     _check_memory(config, env, model, num_seeds)

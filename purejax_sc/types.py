@@ -32,7 +32,7 @@ class Step(NamedTuple):
     discount:  float32: 0 terminated, 1 goes on, -1 goes on and the mover changed.
     truncated: bool: cut by a time limit (never together with discount 0).
     player:    int32, whose turn it is (0 in a single-player environment).
-    metrics:   a dict of scalars with fixed keys.
+    metrics:   a dict of float32 scalars with fixed keys; what it says at the end of an episode is logged.
     """
 
     obs: Array
@@ -45,11 +45,19 @@ class Step(NamedTuple):
 
 
 class Env(NamedTuple):
-    """One unbatched environment as pure functions. `step` never resets: the batched driver does."""
+    """One unbatched environment as pure functions. `step` never resets: the batched driver does.
+
+    init:      (key, pool) -> (state, step).   step: (key, state, action) -> (state, step).
+    make_pool: (key) -> pool, what all episodes share, such as levels that are too costly to make at each reset. Its
+               leaves have a leading axis, along which devices can share them; () if there is nothing.
+    refresh:   (key, pool, the episodes that ended since) -> pool, between updates.
+    """
 
     spec: EnvSpec
-    init: Callable[[Key], tuple[Tree, Step]]
-    step: Callable[[Key, Tree, Array], tuple[Tree, Step]]  # (key, state, action) -> (state, step)
+    init: Callable[[Key, Tree], tuple[Tree, Step]]
+    step: Callable[[Key, Tree, Array], tuple[Tree, Step]]
+    make_pool: Callable[[Key], Tree] = lambda key: ()
+    refresh: Callable[[Key, Tree, Any], Tree] = lambda key, pool, episodes: pool
 
 
 class Observation(NamedTuple):
@@ -109,12 +117,13 @@ class EpisodeStats(NamedTuple):
     """Episodes that ended at a step. Sums over rows; divide by `count`.
 
     count: float32, episodes that ended.   return_sum: float32, their undiscounted returns.
-    length_sum: float32, their lengths in steps.
+    length_sum: float32, their lengths in steps.   metric_sums: float32, what `Step.metrics` said at their ends.
     """
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, which nobody needs of sums
     return_sum: Array
     length_sum: Array
+    metric_sums: dict[str, Array]
 
 
 class Params(NamedTuple):

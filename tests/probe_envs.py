@@ -71,7 +71,7 @@ def counting(limit: int) -> Env:
 def _one_step(reward, random_obs: bool = False) -> Env:
     """Terminates after one step with `reward(obs, action)`. The state is the observation, int32."""
 
-    def init(key):
+    def init(key, pool):
         obs = jax.random.bernoulli(key).astype(jnp.int32) if random_obs else jnp.zeros((), jnp.int32)
         return obs, _show(obs)
 
@@ -81,7 +81,7 @@ def _one_step(reward, random_obs: bool = False) -> Env:
     return Env(SPEC, init, step)
 
 
-def _start_at_zero(key):
+def _start_at_zero(key, pool):
     return jnp.zeros((), jnp.int32), _show(0)
 
 

@@ -8,7 +8,7 @@ import difflib
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.types import Env
 
-_PLANNED = ("pgx", "jumanji", "atari")
+_PLANNED = ("pgx", "atari")
 
 
 def make_env(config: Config) -> Env:
@@ -21,6 +21,10 @@ def make_env(config: Config) -> Env:
             from purejax_sc.envs.garnet import make_garnet
 
             return make_garnet(config.env_options)
+        if config.env == "jumanji/Sokoban":
+            from purejax_sc.envs.sokoban import make_sokoban
+
+            return make_sokoban(config.env_options, config.levels)
         from purejax_sc.envs.gymnax import is_registered, make_gymnax
     except ModuleNotFoundError as error:
         package = (error.name or "gymnax").partition(".")[0]
@@ -34,7 +38,7 @@ def env_names() -> tuple[str, ...]:
     """Every value of `config.env` that runs."""
     from purejax_sc.envs.gymnax import discrete_names
 
-    return ("garnet", *(f"gymnax/{name}" for name in discrete_names()))
+    return ("garnet", "jumanji/Sokoban", *(f"gymnax/{name}" for name in discrete_names()))
 
 
 def _nearest(name: str) -> list[str]:

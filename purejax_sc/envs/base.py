@@ -27,6 +27,7 @@ from purejax_sc.types import Array, Env, EpisodeStats, Key, Observation, Tree
 class DriverState(NamedTuple):
     """B rows between two steps.
 
+    pool:           what all rows share, see `Env`; () for most environments.
     env:            tree [B, ...], the environments' own states.
     obs:            Observation [B, ...] to act on.
     episode_return: float32 [B], rewards of the running episode so far, undiscounted. With two players each
@@ -34,6 +35,7 @@ class DriverState(NamedTuple):
     episode_length: int32 [B], its steps so far.
     """
 
+    pool: Tree
     env: Tree
     obs: Observation
     episode_return: Array
@@ -42,7 +44,9 @@ class DriverState(NamedTuple):
 
 def init(env: Env, key: Key, num_envs: int) -> DriverState:
     """Start `num_envs` = B independent episodes."""
-    env_state, first = jax.vmap(env.init)(jax.random.split(key, num_envs))
+    key_pool, key_envs = jax.random.split(key)
+    pool = env.make_pool(key_pool)
+    env_state, first = jax.vmap(env.init, (0, None))(jax.random.split(key_envs, num_envs), pool)
     chex.assert_shape(first.obs, (num_envs, *env.spec.obs_shape))
     chex.assert_type(first.obs, env.spec.obs_dtype)
     obs = Observation(
@@ -53,7 +57,7 @@ def init(env: Env, key: Key, num_envs: int) -> DriverState:
         first=jnp.ones(num_envs, bool),
         valid=jnp.ones(num_envs, bool),
     )
-    return DriverState(env_state, obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+    return DriverState(pool, env_state, obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
 
 
 def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverState, Array, Array, EpisodeStats]:
@@ -75,7 +79,7 @@ def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverS
     key_step, key_reset = jax.random.split(key)
     stepped_state, stepped = jax.vmap(env.step)(jax.random.split(key_step, num_envs), state.env, action)
     # A conditional reset would run for every row under vmap all the same.
-    fresh_state, fresh = jax.vmap(env.init)(jax.random.split(key_reset, num_envs))
+    fresh_state, fresh = jax.vmap(env.init, (0, None))(jax.random.split(key_reset, num_envs), state.pool)
 
     acted = state.obs.valid
     reward = jnp.where(acted, stepped.reward, 0.0)
@@ -85,8 +89,8 @@ def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverS
     reset = terminated | ~acted
 
     obs = Observation(
-        frame=_where(reset, fresh.obs, stepped.obs),
-        legal=_where(reset, fresh.legal, stepped.legal),
+        frame=choose_rows(reset, fresh.obs, stepped.obs),
+        legal=choose_rows(reset, fresh.legal, stepped.legal),
         prev_action=jnp.where(reset, 0, action),
         prev_reward=jnp.where(reset, 0.0, reward),
         first=reset,
@@ -99,9 +103,11 @@ def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverS
         count=jnp.sum(ended, dtype=jnp.float32),
         return_sum=jnp.sum(jnp.where(ended, episode_return, 0.0)),
         length_sum=jnp.sum(jnp.where(ended, episode_length, 0), dtype=jnp.float32),
+        metric_sums={name: jnp.sum(jnp.where(ended, value, 0.0)) for name, value in stepped.metrics.items()},
     )
     next_state = DriverState(
-        env=_where(reset, fresh_state, stepped_state),
+        pool=state.pool,
+        env=choose_rows(reset, fresh_state, stepped_state),
         obs=obs,
         episode_return=jnp.where(ended, 0.0, episode_return),
         episode_length=jnp.where(ended, 0, episode_length),
@@ -116,6 +122,6 @@ def check_options(name: str, options: EnvOptions, known: Sequence[str]) -> None:
             raise ConfigError(f"env_options.{option}={value}: {name} has no such option; it has {', '.join(known)}")
 
 
-def _where(rows: Array, on_true: Tree, on_false: Tree) -> Tree:
+def choose_rows(rows: Array, on_true: Tree, on_false: Tree) -> Tree:
     """Choose whole rows of two trees [B, ...] by a mask [B]."""
     return jax.vmap(lambda row, x, y: jax.tree.map(partial(jnp.where, row), x, y))(rows, on_true, on_false)

@@ -73,7 +73,7 @@ def adapt(environment: Any, params: Any, obs_dtype: Any = jnp.float32) -> Env:
             metrics={},
         )
 
-    def init(key: Key) -> tuple[Tree, Step]:
+    def init(key: Key, pool: Tree) -> tuple[Tree, Step]:
         obs, state = environment.reset_env(key, params)
         return _without_weak_types(state), show(obs, 0.0, False, False)
 
@@ -101,8 +101,8 @@ def with_sticky_actions(env: Env, probability: float) -> Env:
     by it. The original carries the last action over to the next episode; here an episode depends on its key alone.
     """
 
-    def init(key: Key) -> tuple[StickyState, Step]:
-        state, step = env.init(key)
+    def init(key: Key, pool: Tree) -> tuple[StickyState, Step]:
+        state, step = env.init(key, pool)
         return StickyState(state, jnp.zeros((), jnp.int32)), step
 
     def step(key: Key, state: StickyState, action: Array) -> tuple[StickyState, Step]:
@@ -112,7 +112,7 @@ def with_sticky_actions(env: Env, probability: float) -> Env:
         env_state, shown = env.step(key_env, state.env, action)
         return StickyState(env_state, action), shown
 
-    return Env(env.spec, init, step)
+    return env._replace(init=init, step=step)
 
 
 def _without_weak_types(state: Tree) -> Tree:

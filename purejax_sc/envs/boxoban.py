@@ -1,0 +1,140 @@
+"""Levels in files: Boxoban's text format, and uint8 arrays [n, 10, 10] of the codes of `levels.py`.
+
+A text holds one level after the other, ten lines of ten characters each: `#` wall, space floor, `.` target, `$` box,
+`@` player, `+` player on a target, `*` box on a target. Empty lines, and lines that begin with `;` (a level's number or
+name), stand between levels.
+"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from purejax_sc.config import ConfigError
+from purejax_sc.envs.levels import (
+    BOX,
+    BOX_ON_TARGET,
+    BOXES,
+    FLOOR,
+    PLAYER,
+    PLAYER_ON_TARGET,
+    SIZE,
+    TARGET,
+    WALL,
+)
+
+SYMBOLS = {
+    " ": FLOOR,
+    "#": WALL,
+    ".": TARGET,
+    "@": PLAYER,
+    "$": BOX,
+    "+": PLAYER_ON_TARGET,
+    "*": BOX_ON_TARGET,
+}
+_TEXT = np.array(sorted(SYMBOLS, key=lambda symbol: SYMBOLS[symbol]))
+
+
+def read(path: Path) -> np.ndarray:
+    """The levels uint8 [n, 10, 10] in a file. Raises ConfigError, which names the line and column of a fault."""
+    try:
+        if path.suffix == ".npy":
+            return _check_array(np.load(path, allow_pickle=False), path)
+        return parse(path.read_text(encoding="utf-8"), path.name)
+    except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"cannot read levels from {path}: {error}") from None
+
+
+def parse(text: str, name: str = "text") -> np.ndarray:
+    """The levels uint8 [n, 10, 10] in a text. name: of the text, for messages. Raises ConfigError."""
+    grids: list[np.ndarray] = []
+    rows: list[np.ndarray] = []
+    first = 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.startswith(";") or not line.strip():
+            if rows:
+                grids.append(_check(rows, name, first))
+            rows = []
+            continue
+        if not rows:
+            first = number
+        if len(rows) == SIZE:  # levels may follow each other without a line between them
+            grids.append(_check(rows, name, first))
+            rows, first = [], number
+        rows.append(_row(line, name, number))
+    if not grids:
+        raise ConfigError(f"{name} holds no levels: a level is {SIZE} lines of {SIZE} characters such as '#', '@', '$'")
+    return np.stack(grids)
+
+
+def write(path: Path, grids: np.ndarray) -> bytes:
+    """The contents of a file of levels uint8 [n, 10, 10], by the ending of its name: .npy or text."""
+    if path.suffix == ".npy":
+        buffer = io.BytesIO()
+        np.save(buffer, grids)
+        return buffer.getvalue()
+    texts = ["\n".join([f"; {number}", *("".join(row) for row in _TEXT[grid])]) for number, grid in enumerate(grids)]
+    return ("\n\n".join(texts) + "\n").encode()
+
+
+def _row(line: str, name: str, number: int) -> np.ndarray:
+    for column, symbol in enumerate(line, 1):
+        if symbol not in SYMBOLS:
+            raise ConfigError(f"{name}, line {number}, column {column}: {symbol!r} is none of {' '.join(SYMBOLS)!r}")
+    if len(line) != SIZE:
+        raise ConfigError(
+            f"{name}, line {number}, column {len(line)}: {len(line)} characters, where a level has {SIZE}"
+        )
+    return np.array([SYMBOLS[symbol] for symbol in line], np.uint8)
+
+
+def _check(rows: list[np.ndarray], name: str, line: int) -> np.ndarray:
+    if len(rows) != SIZE:
+        raise ConfigError(f"{name}, line {line}, column 1: a level of {len(rows)} lines instead of {SIZE}")
+    grid = np.stack(rows)
+    fault = find_fault(grid)
+    if fault:
+        (row, column), reason = fault
+        raise ConfigError(f"{name}, line {line + row}, column {column + 1}: {reason}")
+    return grid
+
+
+def _check_array(grids: np.ndarray, path: Path) -> np.ndarray:
+    if grids.dtype != np.uint8 or grids.ndim != 3 or grids.shape[1:] != (SIZE, SIZE) or not len(grids):
+        raise ConfigError(f"{path} holds {grids.dtype} {list(grids.shape)}, where levels are uint8 [n, {SIZE}, {SIZE}]")
+    for number, grid in enumerate(grids):
+        fault = find_fault(grid)
+        if fault:
+            (row, column), reason = fault
+            raise ConfigError(f"{path}, level {number}, line {row + 1}, column {column + 1}: {reason}")
+    return grids
+
+
+def find_fault(grid: np.ndarray) -> tuple[tuple[int, int], str] | None:
+    """Where uint8 [10, 10] is no level (row and column from 0), and why; None if it is one."""
+    unknown = np.argwhere(grid > max(SYMBOLS.values()))
+    if len(unknown):
+        return _at(unknown[0]), f"{grid[tuple(unknown[0])]} is no code of a cell"
+    border = np.ones((SIZE, SIZE), bool)
+    border[1:-1, 1:-1] = False
+    holes = np.argwhere(border & (grid != WALL))
+    if len(holes):
+        return _at(holes[0]), "the border is open: it must be wall"
+    for what, codes, wanted in (
+        ("player(s)", (PLAYER, PLAYER_ON_TARGET), 1),
+        ("box(es)", (BOX, BOX_ON_TARGET), BOXES),
+        ("target(s)", (TARGET, PLAYER_ON_TARGET, BOX_ON_TARGET), BOXES),
+    ):
+        cells = np.argwhere(np.isin(grid, codes))
+        if len(cells) != wanted:
+            where = _at(cells[wanted]) if len(cells) > wanted else (0, 0)
+            return where, f"the level has {len(cells)} {what}, it must have {wanted}"
+    if not np.any(grid == BOX):
+        return (0, 0), "the level is solved already"
+    return None
+
+
+def _at(cell: np.ndarray) -> tuple[int, int]:
+    return int(cell[0]), int(cell[1])

@@ -1,0 +1,275 @@
+"""Sokoban levels, generated on the device by the procedure of Racaniere et al. (2017), appendix "Sokoban".
+
+A room is dug by a random walk; boxes stand on their targets; then the game is played backwards, pulling boxes, and the
+position with the highest score is the level. Every level can be solved: the reverse play, read backwards, is its
+solution. Reverse play is searched as in the paper, depth first and in a random order, without meeting a position twice.
+It stops after `Rules.positions` steps; most of what the paper's million finds is found in the first thousands.
+
+Grids are uint8 [10, 10] of the codes below. Cells are numbered row by row. Directions: 0 up, 1 right, 2 down, 3 left.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from purejax_sc.types import Array, Key
+
+SIZE, BOXES, DIRECTIONS = 10, 4, 4
+FLOOR, WALL, TARGET, PLAYER, BOX, PLAYER_ON_TARGET, BOX_ON_TARGET = range(7)
+
+_STEP = np.array([-SIZE, 1, SIZE, -1], np.int32)  # from a cell to its neighbour in each direction
+_MOVES = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]], np.int32)
+# The five 3x3 patterns as cells around the centre, which fills up the short ones.
+_PATTERNS = np.array(
+    [
+        [[0, 0], [0, -1], [0, 1], [0, 0]],
+        [[0, 0], [-1, 0], [1, 0], [0, 0]],
+        [[0, 0], [0, -1], [1, 0], [0, 0]],
+        [[0, 0], [0, -1], [1, -1], [1, 0]],
+        [[0, 0], [0, 1], [1, 0], [0, 0]],
+    ],
+    np.int32,
+)
+# Random words for hashes; NumPy promises that this stream never changes.
+_WORDS = np.random.RandomState(0).randint(1, 2**32, (3, SIZE * SIZE), np.uint64).astype(np.uint32)
+_WALL_HASH, _BOX_HASH, _PLAYER_HASH = _WORDS
+
+
+class Rules(NamedTuple):
+    """Constants of the procedure. Python values: static.
+
+    dig_steps: of the walk that digs the room; the paper's 1.5 * (width + height).
+    turn:      probability of a new direction at each of them.
+    depth:     actions of reverse play at most. The knob of difficulty.
+    positions: that the search looks at; 1,000,000 in the paper.
+    """
+
+    dig_steps: int = 30
+    turn: float = 0.35
+    depth: int = 300
+    positions: int = 4_000
+
+
+class Level(NamedTuple):
+    """One level and its solution.
+
+    grid:   uint8 [10, 10].   score: int32, the paper's room score; 0 if none was found: not a level.
+    moves:  int8 [depth], directions of the player that solve it; -1 after the last.   length: int32, how many.
+    """
+
+    grid: Array
+    score: Array
+    moves: Array
+    length: Array
+
+
+class Position(NamedTuple):
+    """A position of reverse play. boxes: int32 [4] cells.   player: int32 cell.
+
+    last: int32, the box pulled last, -1 before the first.   swaps: int32, how often another one was pulled.
+    """
+
+    boxes: Array
+    player: Array
+    last: Array
+    swaps: Array
+
+
+class Best(NamedTuple):
+    """The best position so far, its score, and the directions int8 [depth] that led there, `length` of them."""
+
+    score: Array
+    position: Position
+    directions: Array
+    length: Array
+
+
+class Search(NamedTuple):
+    """A search depth first in one room. The path to the present position has `length` steps.
+
+    floor:      bool [100].   targets: int32 [4] cells, where the boxes started.   fits: is there room for all of them?
+    depth:      int32, length of a path at most.   steps: int32, of the search that were done.
+    path:       Position [Rules.depth + 1, ...], whose entry `length` is the present one.
+    directions: int8 [Rules.depth] that led there.
+    seen:       uint32 [slots] hashes of positions that were met. A newer one may take an older one's slot.
+    """
+
+    floor: Array
+    targets: Array
+    fits: Array
+    depth: Array
+    steps: Array
+    path: Position
+    directions: Array
+    length: Array
+    seen: Array
+    best: Best
+
+
+def generate(key: Key, rules: Rules, depth: Array | int | None = None) -> Level:
+    """Try once to make a level; one whose score is 0 is none.
+
+    Args:
+      key:   its only source of chance.
+      rules: static.
+      depth: int32 scalar, may be traced: reverse actions, at most `rules.depth`, which is the default.
+    """
+    key_begin, key_advance = jax.random.split(key)
+    return finish(advance(key_advance, begin(key_begin, rules, depth), rules.positions))
+
+
+def begin(key: Key, rules: Rules, depth: Array | int | None = None) -> Search:
+    """A new room with boxes on their targets. See `generate`."""
+    key_room, key_place = jax.random.split(key)
+    floor = dig(key_room, rules)
+    targets, player, fits = place(key_place, floor)
+    return start(floor, targets, player, fits, rules, depth)
+
+
+def start(
+    floor: Array, targets: Array, player: Array, fits: Array, rules: Rules, depth: Array | int | None = None
+) -> Search:
+    """A search that has done nothing. floor: bool [10, 10]; cells of the targets, int32 [4], and of the player."""
+    position = Position(targets, player, jnp.int32(-1), jnp.int32(0))
+    directions = jnp.full(rules.depth, -1, jnp.int8)
+    slots = 4 * 2 ** (rules.positions - 1).bit_length()  # so many that few positions meet in one
+    return Search(
+        floor=floor.reshape(-1),
+        targets=targets,
+        fits=fits,
+        depth=jnp.int32(rules.depth if depth is None else depth),
+        steps=jnp.int32(0),
+        path=jax.tree.map(lambda x: jnp.zeros((rules.depth + 1, *x.shape), x.dtype).at[0].set(x), position),
+        directions=directions,
+        length=jnp.int32(0),
+        seen=jnp.zeros(slots, jnp.uint32).at[_hash(position) % slots].set(_hash(position)),
+        best=Best(jnp.int32(0), position, directions, jnp.int32(0)),
+    )
+
+
+def advance(key: Key, search: Search, num_steps: int) -> Search:
+    """Search on for so many steps, each of which meets a new position or goes one back."""
+    order = jax.random.bits(key, (num_steps, 2 * DIRECTIONS), jnp.uint16).astype(jnp.int32)
+    return jax.lax.fori_loop(0, num_steps, lambda i, search: _step(search, order[i]), search)
+
+
+def finish(search: Search) -> Level:
+    """The best position of a search as a level."""
+    best = search.best
+    grid = draw(search.floor, search.targets, best.position.boxes, best.position.player)
+    return Level(grid, jnp.where(search.fits, best.score, 0), _solution(best), best.length)
+
+
+def dig(key: Key, rules: Rules) -> Array:
+    """The floor of a room, bool [10, 10]: a walk opens a random pattern around each of its cells."""
+    key_start, key_direction, key_turn, key_new, key_pattern = jax.random.split(key, 5)
+    start = jax.random.randint(key_start, (2,), 1, SIZE - 1)
+    direction = jax.random.randint(key_direction, (), 0, DIRECTIONS)
+    turns = jax.random.bernoulli(key_turn, rules.turn, (rules.dig_steps,))
+    new = jax.random.randint(key_new, (rules.dig_steps,), 0, DIRECTIONS)
+
+    def walk(state: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        position, direction = state
+        direction = jnp.where(x[0], x[1], direction)
+        position = jnp.clip(position + jnp.asarray(_MOVES)[direction], 1, SIZE - 2)
+        return (position, direction), position
+
+    _, centres = jax.lax.scan(walk, (start, direction), (turns, new))
+    patterns = jax.random.randint(key_pattern, (rules.dig_steps,), 0, len(_PATTERNS))
+    cells = centres[:, None, :] + jnp.asarray(_PATTERNS)[patterns]
+    inside = jnp.all((cells >= 1) & (cells < SIZE - 1), axis=-1)
+    return jnp.zeros((SIZE, SIZE), bool).at[cells[..., 0], cells[..., 1]].max(inside)
+
+
+def place(key: Key, floor: Array) -> tuple[Array, Array, Array]:
+    """Targets int32 [4] and player int32 on distinct random cells of the floor, and whether it has that many."""
+    order = jnp.where(floor.reshape(-1), jax.random.uniform(key, (SIZE * SIZE,)), -1.0)
+    values, cells = jax.lax.top_k(order, BOXES + 1)
+    return cells[:BOXES], cells[BOXES], values[BOXES] >= 0
+
+
+def _step(search: Search, order: Array) -> Search:
+    """Go on to a random neighbour that was not seen, or one step back if there is none. order: int32 [8]."""
+    here = jax.tree.map(lambda x: x[search.length], search.path)
+    after, legal = successors(here, search.floor)
+    hashes = jax.vmap(_hash)(after)
+    slots = hashes % len(search.seen)
+    new = legal & (search.seen[slots] != hashes) & (search.length < search.depth)
+    chosen = jnp.argmax(jnp.where(new, order, -1))
+    on = jnp.any(new)
+    position = jax.tree.map(lambda x: x[chosen], after)
+    # beyond the present length nothing is read before it is written anew, so that these need no condition
+    length = search.length + 1
+    path = jax.tree.map(lambda x, y: x.at[length].set(y), search.path, position)
+    directions = search.directions.at[search.length].set((chosen % DIRECTIONS).astype(jnp.int8))
+    slot = jnp.where(on, slots[chosen], len(search.seen))
+    score = jnp.where(on, room_score(position, search.targets), 0)
+    found = Best(score, position, directions, length)
+    return search._replace(
+        steps=search.steps + 1,
+        path=path,
+        directions=directions,
+        length=jnp.where(on, length, jnp.maximum(search.length - 1, 0)),
+        seen=search.seen.at[slot].set(hashes[chosen], mode="drop"),
+        best=jax.tree.map(lambda a, b: jnp.where(score > search.best.score, a, b), found, search.best),
+    )
+
+
+def successors(position: Position, floor: Array) -> tuple[Position, Array]:
+    """The positions [8] after each reverse action, and whether it can be done: moves, then pulls, by direction."""
+    steps = jnp.asarray(np.tile(_STEP, 2))
+    pulls = jnp.arange(2 * DIRECTIONS) >= DIRECTIONS
+    ahead, behind = position.player + steps, position.player - steps
+    free = floor[ahead] & jnp.all(ahead[:, None] != position.boxes, axis=-1)
+    pulled = (behind[:, None] == position.boxes) & pulls[:, None]  # [8, 4]
+    box = jnp.argmax(pulled, axis=-1)
+    after = Position(
+        boxes=jnp.where(pulled, position.player, position.boxes),
+        player=ahead,
+        last=jnp.where(pulls, box, position.last),
+        swaps=position.swaps + (pulls & (position.last >= 0) & (box != position.last)),
+    )
+    return after, free & (jnp.any(pulled, axis=-1) | ~pulls)
+
+
+def room_score(position: Position, targets: Array) -> Array:
+    """The paper's score, int32: swaps times the sum of the boxes' Manhattan distances from their own targets [4].
+
+    It is 0 while a box or the player stands on any target.
+    """
+    occupied = jnp.append(position.boxes, position.player)
+    on_target = jnp.any(occupied[:, None] == targets)
+    rows = jnp.abs(position.boxes // SIZE - targets // SIZE)
+    columns = jnp.abs(position.boxes % SIZE - targets % SIZE)
+    return jnp.where(on_target, 0, position.swaps * jnp.sum(rows + columns))
+
+
+def draw(floor: Array, targets: Array, boxes: Array, player: Array) -> Array:
+    """The grid uint8 [10, 10] of a position: floor bool [100], cells of the targets and boxes [4] and the player."""
+    grid = jnp.where(floor, FLOOR, WALL).at[targets].set(TARGET)
+    grid = grid.at[boxes].set(jnp.where(grid[boxes] == TARGET, BOX_ON_TARGET, BOX))
+    grid = grid.at[player].set(jnp.where(grid[player] == TARGET, PLAYER_ON_TARGET, PLAYER))
+    return grid.astype(jnp.uint8).reshape(SIZE, SIZE)
+
+
+def held_out(grid: Array) -> Array:
+    """Is this level uint8 [10, 10] for evaluation? One in 16 is, by a hash of its walls, so that no room is in both."""
+    walls = (grid == WALL).reshape(-1)
+    mixed = jnp.sum(jnp.where(walls, jnp.asarray(_WALL_HASH), 0), dtype=jnp.uint32)
+    mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
+    return (mixed >> 28) == 0
+
+
+def _hash(position: Position) -> Array:
+    """A word uint32 for the player's cell and the set of the boxes' cells; whichever box stands where is the same."""
+    boxes = jnp.sum(jnp.asarray(_BOX_HASH)[position.boxes], dtype=jnp.uint32)
+    return boxes + jnp.asarray(_PLAYER_HASH)[position.player]
+
+
+def _solution(best: Best) -> Array:
+    """Moves int8 [depth] that undo the best path, last step first, then -1."""
+    steps = jnp.arange(len(best.directions))
+    undone = best.directions[jnp.maximum(best.length - 1 - steps, 0)]
+    return jnp.where(steps < best.length, (undone + 2) % DIRECTIONS, -1).astype(jnp.int8)

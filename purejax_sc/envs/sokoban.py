@@ -1,0 +1,232 @@
+"""Sokoban on Jumanji's rules: 10x10 cells, four boxes, 120 steps. Episodes start from a pool of levels.
+
+Rewards: -0.1 for a step, 1 for a box that comes onto a target and -1 for one that leaves it, 10 for the last.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jumanji.environments import Sokoban
+from jumanji.environments.routing.sokoban import constants
+from jumanji.environments.routing.sokoban.generator import ToyGenerator
+from jumanji.environments.routing.sokoban.types import State
+
+from purejax_sc.config import ConfigError, EnvOptions, LevelsConfig
+from purejax_sc.envs import boxoban, levels
+from purejax_sc.envs.base import check_options, choose_rows
+from purejax_sc.envs.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
+from purejax_sc.types import Array, Env, EnvSpec, EpisodeStats, Key, Step
+
+NUM_CODES = 7
+TIME_LIMIT = 120
+SMOOTHING = 0.99  # per episode, of the share of solved ones that the curriculum looks at
+
+
+def _tiles() -> np.ndarray:
+    """Pictures uint8 [code, 8, 8, 3] of the seven kinds of cells."""
+    far = np.abs(np.arange(8) - 3.5)
+    disc, ring = (far[:, None] + far) < 4, np.maximum(far[:, None], far)
+    tiles = np.zeros((NUM_CODES, 8, 8, 3), np.uint8)
+    tiles[WALL] = np.where((np.arange(8) % 4 == 3)[:, None, None], (70, 60, 60), (120, 100, 95))
+    for code in (TARGET, PLAYER_ON_TARGET, BOX_ON_TARGET):
+        tiles[code][ring > 3] = (200, 40, 40)
+    tiles[TARGET][(far[:, None] + far) < 2] = (200, 40, 40)
+    for code, colour in {BOX: (200, 150, 60), BOX_ON_TARGET: (240, 210, 80)}.items():
+        tiles[code][ring < 3] = colour
+    for code in (PLAYER, PLAYER_ON_TARGET):
+        tiles[code][disc] = (80, 200, 90)
+    return tiles
+
+
+TILES = _tiles()
+
+
+class SokobanState(NamedTuple):
+    """fixed, variable: uint8 [10, 10], Jumanji's layers.   agent: int32 [2] row, column.   steps: int32.
+
+    depth: float32, reverse actions with which the level was made; 0 if it is from a file.
+    """
+
+    fixed: Array
+    variable: Array
+    agent: Array
+    steps: Array
+    depth: Array
+
+
+class Pool(NamedTuple):
+    """The P levels from which episodes start. All have a leading axis, along which devices can share them.
+
+    grid:  uint8 [P, 10, 10].   made: int32 [P], reverse actions with which each was made; 0 if it is from a file.
+    depth: int32 [P], the same in all rows: reverse actions with which new ones are made.
+    solved: float32 [P], the same in all rows: moving share of solved episodes since the depth was raised.
+    searches: levels.Search [levels.refresh, ...] for the next levels, or ().
+    """
+
+    grid: Array
+    made: Array
+    depth: Array
+    solved: Array
+    searches: Any
+
+
+def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
+    """Sokoban with the levels that `config` asks for. Raises ConfigError."""
+    check_options("jumanji/Sokoban", options, ("max_steps", "pixels"))
+    game = Sokoban(generator=ToyGenerator(), time_limit=options.max_steps or TIME_LIMIT)
+    shape = (8 * SIZE, 8 * SIZE, 3) if options.pixels else (SIZE, SIZE, NUM_CODES)
+    spec = EnvSpec(4, shape, np.dtype(np.uint8 if options.pixels else bool), two_player=False)
+
+    def show(state: SokobanState, reward: Array | float, solved: Array | bool) -> Step:
+        codes = game.grid_combine(state.variable, state.fixed)
+        return Step(
+            obs=draw(codes) if options.pixels else jax.nn.one_hot(codes, NUM_CODES, dtype=bool),
+            legal=jnp.ones(spec.num_actions, bool),
+            reward=jnp.asarray(reward, jnp.float32),
+            discount=jnp.where(solved, 0.0, 1.0).astype(jnp.float32),
+            # Jumanji ends the game at the time limit; here the last state can be bootstrapped from
+            truncated=(state.steps >= game.time_limit) & ~jnp.asarray(solved),
+            player=jnp.zeros((), jnp.int32),
+            metrics={"solved": jnp.asarray(solved, jnp.float32), "depth": state.depth},
+        )
+
+    def init(key: Key, pool: Pool) -> tuple[SokobanState, Step]:
+        row = jax.random.randint(key, (), 0, len(pool.grid))
+        state = start(pool.grid[row], pool.made[row])
+        return state, show(state, 0.0, False)
+
+    def step(key: Key, state: SokobanState, action: Array) -> tuple[SokobanState, Step]:
+        before = State(None, state.fixed, state.variable, state.agent, state.steps)
+        after, shown = game.step(before, action)
+        state = state._replace(variable=after.variable_grid, agent=after.agent_location, steps=after.step_count)
+        return state, show(state, shown.reward, shown.extras["solved"])
+
+    return Env(spec, init, step, *make_source(config))
+
+
+def start(grid: Array, depth: Array | int = 0) -> SokobanState:
+    """The state in which a level uint8 [10, 10] begins, which was made with so many reverse actions."""
+    targets = (grid == TARGET) | (grid == PLAYER_ON_TARGET) | (grid == BOX_ON_TARGET)
+    boxes = (grid == BOX) | (grid == BOX_ON_TARGET)
+    player = (grid == PLAYER) | (grid == PLAYER_ON_TARGET)
+    cell = jnp.argmax(player)
+    return SokobanState(
+        fixed=jnp.where(grid == WALL, constants.WALL, targets * constants.TARGET).astype(jnp.uint8),
+        variable=(boxes * constants.BOX + player * constants.AGENT).astype(jnp.uint8),
+        agent=jnp.stack([cell // SIZE, cell % SIZE]).astype(jnp.int32),
+        steps=jnp.zeros((), jnp.int32),
+        depth=jnp.asarray(depth, jnp.float32),
+    )
+
+
+def draw(codes: Array) -> Array:
+    """Codes [10, 10] as a picture uint8 [80, 80, 3]."""
+    return jnp.asarray(TILES)[codes].swapaxes(1, 2).reshape(8 * SIZE, 8 * SIZE, 3)
+
+
+# Pools
+
+# how a pool begins, (key) -> pool, and how it changes, (key, pool, the episodes that ended since) -> pool
+Source = tuple[Callable[[Key], Pool], Callable[[Key, Pool, EpisodeStats], Pool]]
+
+
+def make_source(config: LevelsConfig) -> Source:
+    """A pool as `config` asks for it. Raises ConfigError for files that cannot be read or hold too few levels."""
+    return _stored(config, Path(config.file)) if config.file is not None else _generated(config)
+
+
+def _stored(config: LevelsConfig, path: Path) -> Source:
+    grids = boxoban.read(path)
+    if len(grids) < config.pool:
+        raise ConfigError(f"{path} holds {len(grids)} level(s): set levels.pool={len(grids)} or less")
+
+    def choose(key: Key, num: int) -> Array:
+        return jnp.asarray(grids)[jax.random.choice(key, len(grids), (num,), replace=False)]
+
+    def make(key: Key) -> Pool:
+        zeros = jnp.zeros(config.pool, jnp.int32)
+        return Pool(choose(key, config.pool), zeros, zeros, zeros.astype(jnp.float32), ())
+
+    def refresh(key: Key, pool: Pool, episodes: EpisodeStats) -> Pool:
+        key_levels, key_rows = jax.random.split(key)
+        rows = jax.random.choice(key_rows, config.pool, (config.refresh,), replace=False)
+        return pool._replace(grid=pool.grid.at[rows].set(choose(key_levels, config.refresh)))
+
+    return make, refresh
+
+
+def _generated(config: LevelsConfig) -> Source:
+    rules = levels.Rules(**{name: getattr(config, name) for name in levels.Rules._fields})
+    first_depth = config.depth if config.first_depth is None else config.first_depth
+
+    def good(level: levels.Level) -> Array:
+        return (level.score > 0) & (jax.vmap(levels.held_out)(level.grid) == (config.split == "test"))
+
+    def begin(key: Key, depth: Array) -> levels.Search:
+        return jax.vmap(lambda key: levels.begin(key, rules, depth))(jax.random.split(key, config.refresh))
+
+    def make(key: Key) -> Pool:
+        key_fill, key_begin = jax.random.split(key)
+
+        def tries(key: Key) -> tuple[Array, Array]:
+            keys = jax.random.split(key, config.pool)
+            level = jax.vmap(lambda key: levels.generate(key, rules, first_depth))(keys)
+            return level.grid, good(level)
+
+        depth = jnp.full(config.pool, first_depth)
+        searches = begin(key_begin, depth[0]) if config.refresh else ()
+        return Pool(_fill(key_fill, config.pool, tries), depth, depth, jnp.zeros(config.pool, jnp.float32), searches)
+
+    def refresh(key: Key, pool: Pool, episodes: EpisodeStats) -> Pool:
+        pool = _raise_depth(pool, episodes, config)
+        if not config.refresh:
+            return pool
+        key_advance, key_begin, key_rows = jax.random.split(key, 3)
+        keys = jax.random.split(key_advance, config.refresh)
+        searches = jax.vmap(levels.advance, (0, 0, None))(keys, pool.searches, config.refresh_steps)
+        done = searches.steps >= config.positions
+        level = jax.vmap(levels.finish)(searches)
+        enters = done & good(level)
+        # a row that nothing enters is sent to one that is not there
+        rows = jax.random.choice(key_rows, config.pool, (config.refresh,), replace=False)
+        rows = jnp.where(enters, rows, config.pool)
+        return pool._replace(
+            grid=pool.grid.at[rows].set(level.grid, mode="drop"),
+            made=pool.made.at[rows].set(searches.depth, mode="drop"),
+            searches=choose_rows(done, begin(key_begin, pool.depth[0]), searches),
+        )
+
+    return make, refresh
+
+
+def _fill(key: Key, num: int, tries: Callable[[Key], tuple[Array, Array]]) -> Array:
+    """Levels uint8 [num, 10, 10]: tries of num are repeated until so many have succeeded."""
+
+    def missing(state: tuple[Key, Array, Array]) -> Array:
+        return state[2] < num
+
+    def fill(state: tuple[Key, Array, Array]) -> tuple[Key, Array, Array]:
+        key, grid, filled = state
+        key, key_tries = jax.random.split(key)
+        new, good = tries(key_tries)
+        rows = jnp.where(good, filled + jnp.cumsum(good) - 1, num)  # rows from num on are dropped
+        return key, grid.at[rows].set(new, mode="drop"), filled + jnp.sum(good)
+
+    empty = jnp.zeros((num, SIZE, SIZE), jnp.uint8)
+    return jax.lax.while_loop(missing, fill, (key, empty, jnp.int32(0)))[1]
+
+
+def _raise_depth(pool: Pool, episodes: EpisodeStats, config: LevelsConfig) -> Pool:
+    """The curriculum: new levels become deeper when the share of solved episodes is high enough."""
+    if config.first_depth is None:
+        return pool
+    kept = SMOOTHING**episodes.count
+    share = episodes.metric_sums["solved"] / jnp.maximum(episodes.count, 1.0)
+    solved = kept * pool.solved + (1.0 - kept) * share
+    rises = (solved > config.raise_at) & (pool.depth < config.depth)
+    depth = jnp.where(rises, jnp.minimum(pool.depth + config.raise_by, config.depth), pool.depth)
+    return pool._replace(depth=depth, solved=jnp.where(rises, 0.0, solved))
