@@ -166,6 +166,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 
 @cli.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--episodes", type=click.IntRange(min=1), default=32, show_default=True, help="Episodes of each seed.")
 @click.option(
     "--simulations",
@@ -186,6 +187,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @click.option("--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: .gif or .png.")
 def evaluate(
     directory: Path,
+    overrides: tuple[str, ...],
     episodes: int,
     simulations: int,
     search: Any,
@@ -195,8 +197,9 @@ def evaluate(
 ) -> None:
     """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
 
-    They act greedily, by sampling their policy and, with --simulations, by search. Whether an environment can be drawn
-    depends on its observations: grids (MinAtar, Catch, DeepSea, Pong) and CartPole can.
+    They act greedily, by sampling their policy and, with --simulations, by search. KEY=VALUE changes the environment,
+    as in levels.depth=20 (Sokoban, whose levels are held out). Whether an environment can be drawn depends on its
+    observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban) and CartPole can.
     """
     if search and not simulations:
         raise click.UsageError(f"--search {search} needs --simulations: add --simulations 50, or leave --search out")
@@ -211,7 +214,8 @@ def evaluate(
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
     try:
         with _one_line(ConfigError, RunError, OSError):
-            report = evaluation.run(directory, options, render, lambda text: click.echo(text, err=True), command)
+            say = lambda text: click.echo(text, err=True)  # noqa: E731
+            report = evaluation.run(directory, options, render, say, command, overrides)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -385,11 +389,15 @@ def _print_evaluation(report: dict[str, Any]) -> None:
         rows.append((str(seed), *numbers))
     _print_table(rows)
     total = len(report["seeds"]) * report["episodes"]
-    rows = [("", "mean return", "90% interval", "IQM", "90% interval", "steps", "cut")]
+    metrics = list(next(iter(policies.values()))["metrics"])
+    extra = (cell for name in metrics for cell in (name, "90% interval"))
+    rows = [("", "mean return", "90% interval", "IQM", "90% interval", "steps", "cut", *extra)]
     for name, policy in policies.items():
         scores = policy["return"]
         mean, iqm = ((_number(scores[key]), _interval(scores[f"{key}_interval"])) for key in ("mean", "iqm"))
-        rows.append((name, *mean, *iqm, _number(policy["length"]), f"{policy['cut']} of {total}"))
+        own = (policy["metrics"][metric] for metric in metrics)
+        extra = (cell for x in own for cell in (_number(x["mean"]), _interval(x["mean_interval"])))
+        rows.append((name, *mean, *iqm, _number(policy["length"]), f"{policy['cut']} of {total}", *extra))
     click.echo()
     _print_table(rows)
     many = len(report["seeds"]) > 1

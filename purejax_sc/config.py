@@ -338,6 +338,14 @@ def load(name: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Config:
     return from_tree(tree)
 
 
+def override(config: Config, items: Iterable[str]) -> Config:
+    """The configuration with `dotted.key=value` overrides. Raises ConfigError."""
+    tree = to_tree(config)
+    for item in items:
+        _override(tree, item)
+    return from_tree(tree)
+
+
 def from_tree(tree: Mapping[str, Any]) -> Config:
     """Validate nested plain values. Raises ConfigError with one line for the first fault."""
     try:

@@ -4,7 +4,7 @@ Each of N environments plays its first episode and stops. Episodes from a stream
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import numpy as np
 
 from purejax_sc import plots, render, statistics
 from purejax_sc.checkpoint import Agents, load_agents
-from purejax_sc.config import Config
+from purejax_sc.config import Config, ConfigError, override
 from purejax_sc.devices import default_placement, over_seeds
 from purejax_sc.envs import base, make_env
 from purejax_sc.networks import make_model
@@ -24,6 +24,7 @@ from purejax_sc.transforms import masked_logits
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
 
 FILE = "evaluation.json"
+MIN_POOL = 256  # levels to draw from, where episodes start from a pool
 
 # (params, encodings e [N, ...], legal bool [N, A], key) -> action int32 [N]
 Choose = Callable[[Params, Array, Array, Key], Array]
@@ -53,11 +54,13 @@ class Episodes(NamedTuple):
     episode_return: float32 [N] undiscounted; with two players, each reward counts as its mover's.
     length:         int32 [N] steps.
     running:        bool [N] the episode has not ended: more of it may follow, or it was cut.
+    metrics:        float32 [N] what the environment's `Step.metrics` said last.
     """
 
     episode_return: Array
     length: Array
     running: Array
+    metrics: dict[str, Array]
 
 
 class PlayState(NamedTuple):
@@ -76,6 +79,7 @@ def run(
     image: Path | None = None,
     say: Say = lambda text: None,
     command: str | None = None,
+    overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evaluate the agents in a run directory and write evaluation.json there.
 
@@ -85,6 +89,7 @@ def run(
       image:     draw an episode of the first seed to this .gif or .png: greedy, or by search if there is one.
       say:       is told what happens, in lines of text.
       command:   noted in the file.
+      overrides: KEY=VALUE of env_options and levels, where the environment is to differ from that of training.
 
     Returns:
       The contents of evaluation.json, see `evaluate`. Raises RunError and ConfigError, before anything is written.
@@ -92,6 +97,7 @@ def run(
     if image is not None:
         render.check_path(image)
     agents = load_agents(directory, say)
+    agents = agents._replace(config=evaluation_config(agents.config, options, overrides))
     env = make_env(agents.config)
     draw = None if image is None else render.make_drawer(agents.config.env, env.spec)
     report = {"command": command} | evaluate(agents, options, env, say)
@@ -102,6 +108,19 @@ def run(
         files[image] = render.encode(draw(frames), image.suffix)
     plots.replace_files(files)
     return report
+
+
+def evaluation_config(config: Config, options: Options, overrides: Sequence[str]) -> Config:
+    """The configuration to evaluate with: levels are held out, as difficult as training makes them in the end.
+
+    Raises ConfigError for overrides of anything but the environment.
+    """
+    for item in overrides:
+        if not item.startswith(("env_options.", "levels.")):
+            raise ConfigError(f"{item!r}: only env_options.* and levels.* can differ from those of training")
+    pool = {} if config.levels.file else {"pool": max(options.episodes, MIN_POOL), "refresh": 0}
+    levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **pool})
+    return override(config.model_copy(update={"levels": levels}), overrides)
 
 
 def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say = lambda text: None) -> dict[str, Any]:
@@ -149,9 +168,9 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
 
     return: mean and IQM of the seeds' mean returns, with intervals; None where there is only one value.
     length: mean, in steps.   cut: episodes that had not ended at the limit; what they had by then counts.
-    per_seed: the same by seed, and the return of every single episode.
+    per_seed: the same by seed, and the return of every single episode.   metrics: the environment's own.
     """
-    returns, lengths, cut = (np.asarray(x) for x in episodes)
+    returns, lengths, cut = (np.asarray(x) for x in episodes[:3])
     values = returns.mean(axis=1) if len(returns) > 1 else returns[0]
     return {
         "return": {
@@ -168,7 +187,15 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
             "cut": cut.sum(axis=1).tolist(),
             "returns": returns.tolist(),
         },
+        "metrics": {name: _mean_of(np.asarray(values)) for name, values in episodes.metrics.items()},
     }
+
+
+def _mean_of(values: np.ndarray) -> dict[str, Any]:
+    """A metric [seeds, N]: its mean, with an interval over seeds, or over the episodes of an only seed, and by seed."""
+    per_seed = values.mean(axis=1)
+    interval = _interval(per_seed if len(values) > 1 else values[0], statistics.mean)
+    return {"mean": float(values.mean()), "mean_interval": interval, "per_seed": per_seed.tolist()}
 
 
 def make_choices(config: Config, model: Model, spec: EnvSpec, options: Options) -> dict[str, Choose]:
@@ -208,7 +235,9 @@ def start(env: Env, model: Model, key: Key, num_episodes: int) -> PlayState:
     """The beginning of `num_episodes` = N episodes."""
     key_env, key_play = jax.random.split(key)
     driver = base.init(env, key_env, num_episodes)
-    episodes = Episodes(driver.episode_return, driver.episode_length, jnp.ones(num_episodes, bool))
+    shown = jax.eval_shape(env.init, key_env, driver.pool)[1].metrics
+    metrics = {name: jnp.zeros(num_episodes, x.dtype) for name, x in shown.items()}
+    episodes = Episodes(driver.episode_return, driver.episode_length, jnp.ones(num_episodes, bool), metrics)
     return PlayState(driver.env, driver.obs, model.initial_carry(num_episodes), episodes, key_play)
 
 
@@ -235,6 +264,7 @@ def advance(env: Env, model: Model, choose: Choose, params: Params, state: PlayS
         episode_return=before.episode_return + jnp.where(before.running, step.reward, 0.0),
         length=before.length + before.running,
         running=before.running & (step.discount != 0.0) & ~step.truncated,
+        metrics=jax.tree.map(lambda old, new: jnp.where(before.running, new, old), before.metrics, step.metrics),
     )
     return PlayState(env_state, obs, carry, episodes, key_next)
 
@@ -255,7 +285,7 @@ def record(agents: Agents, options: Options, env: Env) -> tuple[np.ndarray, str]
     while state.episodes.running[0] and len(frames) <= min(options.max_steps, render.MAX_STEPS):
         state = step(params, state)
         frames.append(np.asarray(state.obs.frame[0]))
-    episode_return, length, running = (x[0] for x in jax.device_get(state.episodes))
+    episode_return, length, running = (x[0] for x in jax.device_get(state.episodes[:3]))
     end = ", cut there" if running else ""
     caption = f"drew a {name} episode of seed {agents.seeds[0]}: return {episode_return:.4g}, {length} steps{end}"
     return np.stack(frames), caption

@@ -26,6 +26,8 @@ def make_drawer(name: str, spec: EnvSpec) -> Drawer:
     """How to draw the environment `name`. Raises RunError if its observations are no picture."""
     if name == "gymnax/CartPole-v1":
         return draw_cartpole
+    if name == "jumanji/Sokoban":
+        return draw_sokoban
     if len(spec.obs_shape) in (2, 3) and min(spec.obs_shape[:2]) > 1:
         return draw_channels
     raise RunError(
@@ -65,6 +67,15 @@ def draw_cartpole(frames: np.ndarray) -> np.ndarray:
         draw.line([(middle, rail - 8), tip], fill=tuple(PALETTE[1]), width=4)
         images.append(np.asarray(image))
     return np.stack(images)
+
+
+def draw_sokoban(frames: np.ndarray) -> np.ndarray:
+    """Planes [T, 10, 10, 7], or pictures, which stay as they are."""
+    if frames.dtype == np.uint8:
+        return frames
+    from purejax_sc.envs import sokoban  # which imports Jumanji
+
+    return np.asarray(sokoban.draw(np.argmax(frames, axis=-1)))
 
 
 def encode(frames: np.ndarray, suffix: str) -> bytes:

@@ -53,7 +53,7 @@ def rollout(env, state, key, actions):
 @pytest.mark.parametrize("name", env_names())
 def test_every_environment_keeps_its_layout_from_init_to_step(name):
     env, key = make(name), jax.random.key(0)
-    state, shown = jax.eval_shape(env.init, key)
+    state, shown = jax.eval_shape(lambda key: env.init(key, env.make_pool(key)), key)
     stepped_state, stepped = jax.eval_shape(env.step, key, state, jax.ShapeDtypeStruct((), jnp.int32))
     for before, after in ((state, stepped_state), (shown, stepped)):
         assert jax.tree.structure(before) == jax.tree.structure(after)
@@ -64,7 +64,7 @@ def test_every_environment_keeps_its_layout_from_init_to_step(name):
     assert (shown.legal.shape, shown.legal.dtype) == ((env.spec.num_actions,), bool)
     dtypes = [x.dtype for x in (shown.reward, shown.discount, shown.truncated, shown.player)]
     assert dtypes == [jnp.float32, jnp.float32, bool, jnp.int32]
-    assert shown.metrics == {}
+    assert all((x.shape, x.dtype) == ((), jnp.float32) for x in shown.metrics.values())
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_stream_and_statistics_match_a_slow_replay():
             if terminated:
                 count, total = 0, 0
             assert (states.obs.frame[t, b, 0], states.obs.valid[t, b]) == (count, not dead)
-    np.testing.assert_array_equal(np.stack(stats, axis=1), expected)
+    np.testing.assert_array_equal(np.stack(stats[:3], axis=1), expected)
 
 
 def test_a_changed_mover_passes_through_and_rewards_are_summed_for_the_mover():
@@ -210,7 +210,7 @@ def test_a_changed_mover_passes_through_and_rewards_are_summed_for_the_mover():
         return Step(jnp.zeros(1), jnp.array([True, False]), reward, discount, jnp.array(False), count % 2, {})
 
     start = jnp.zeros((), jnp.int32)
-    env = Env(spec, lambda key: (start, show(start)), lambda key, count, action: (count + 1, show(count + 1)))
+    env = Env(spec, lambda key, pool: (start, show(start)), lambda key, count, action: (count + 1, show(count + 1)))
     state = base.init(env, jax.random.key(0), 1)
     _, (states, reward, discount, stats) = rollout(env, state, jax.random.key(1), jnp.zeros((2, 1), jnp.int32))
     np.testing.assert_array_equal(discount[:, 0], [-1, 0])
@@ -225,7 +225,7 @@ def test_a_changed_mover_passes_through_and_rewards_are_summed_for_the_mover():
 def test_cartpole_agrees_with_gymnax():
     env, (theirs, params) = make("gymnax/CartPole-v1"), gymnax.make("CartPole-v1")
     step, key = jax.jit(env.step), jax.random.key(3)
-    state, shown = env.init(key)
+    state, shown = env.init(key, ())
     obs, their_state = theirs.reset(key, params)
     np.testing.assert_array_equal(shown.obs, obs)
     action, length, terminated = jnp.int32(1), 0, False
@@ -261,7 +261,7 @@ def test_deep_sea_terminates_after_size_steps_though_gymnax_says_both():
 def test_frozen_lake_takes_its_options_and_shows_one_hot_positions():
     env = make("gymnax/FrozenLake-misc", map_name="8x8", slippery=False)
     assert env.spec.obs_shape == (64,)
-    state, shown = env.init(jax.random.key(0))
+    state, shown = env.init(jax.random.key(0), ())
     assert (shown.obs.argmax(), shown.obs.sum()) == (0, 1)
     for row in range(1, 4):  # down, down, down: certain if it is not slippery
         state, shown = env.step(jax.random.key(row), state, jnp.int32(1))
@@ -284,7 +284,7 @@ def test_sticky_actions_repeat_the_executed_action_with_their_probability():
         return action, Step(obs, jnp.ones(3, bool), zero, one, jnp.array(False), jnp.int32(0), {})
 
     spec = EnvSpec(num_actions=3, obs_shape=(1,), obs_dtype=jnp.dtype(jnp.float32), two_player=False)
-    plain = Env(spec, lambda key: inner(jnp.zeros((), jnp.int32)), lambda key, state, action: inner(action))
+    plain = Env(spec, lambda key, pool: inner(jnp.zeros((), jnp.int32)), lambda key, state, action: inner(action))
     env, num_steps = with_sticky_actions(plain, 0.25), 4000
     given = 1 + jnp.arange(num_steps, dtype=jnp.int32)  # every action is new, so a repeat is recognised
     state = base.init(env, jax.random.key(0), 1)
@@ -331,7 +331,7 @@ def test_garnet_has_uniformly_many_successors_and_normal_rewards():
 def test_garnet_steps_follow_its_transitions_and_rewards():
     env, num = make_garnet(EnvOptions(states=6, actions=2, mdp_seed=1)), 4000
     P, R = sample_garnet(jax.random.key(1), 6, 2)
-    state, _ = env.init(jax.random.key(0))
+    state, _ = env.init(jax.random.key(0), ())
     s, action = int(state.s), jnp.int32(1)
     _, shown = jax.vmap(env.step, (0, None, None))(jax.random.split(jax.random.key(2), num), state, action)
     np.testing.assert_allclose(shown.obs.mean(0), P[s, 1], atol=0.03)  # standard error below 0.008
@@ -352,7 +352,7 @@ def test_vmap_over_garnet_params_runs_many_mdps():
     def first_reward(mdp):
         P, R = mdp
         env = adapt(Garnet(4, 2), GarnetParams(P=P, R=R))
-        state, _ = env.init(jax.random.key(0))
+        state, _ = env.init(jax.random.key(0), ())
         return state.s, env.step(jax.random.key(1), state, jnp.int32(1))[1].reward
 
     s, reward = jax.vmap(first_reward)((P, R))

@@ -145,7 +145,7 @@ def test_a_seed_is_evaluated_alike_alone_and_in_a_sweep_but_not_with_another_key
 
 def test_summary_over_seeds():
     returns = np.array([[1.0, 3.0], [5.0, 7.0]])
-    summary = evaluate.summarise(Episodes(returns, np.array([[1, 2], [3, 4]]), np.array([[False, True], [True, True]])))
+    summary = evaluate.summarise(Episodes(returns, np.array([[1, 2], [3, 4]]), np.array([[False, True], [True, True]]), {}))
     assert summary["per_seed"] == {
         "return": [2.0, 6.0], "length": [1.5, 3.5], "cut": [1, 2], "returns": returns.tolist(),
     }  # fmt: skip
@@ -158,7 +158,7 @@ def test_summary_over_seeds():
 
 def test_summary_of_an_only_seed_is_over_its_episodes():
     returns = np.array([[0.0, 1.0, 2.0, 9.0]])
-    summary = evaluate.summarise(Episodes(returns, np.ones((1, 4), int), np.zeros((1, 4), bool)))
+    summary = evaluate.summarise(Episodes(returns, np.ones((1, 4), int), np.zeros((1, 4), bool), {}))
     assert summary["return"]["mean"] == 3.0
     assert summary["return"]["iqm"] == 1.5  # without the lowest and the highest
     low, high = summary["return"]["mean_interval"]
@@ -166,7 +166,7 @@ def test_summary_of_an_only_seed_is_over_its_episodes():
 
 
 def test_one_episode_of_one_seed_has_no_interval():
-    summary = evaluate.summarise(Episodes(np.ones((1, 1)), np.ones((1, 1), int), np.zeros((1, 1), bool)))
+    summary = evaluate.summarise(Episodes(np.ones((1, 1)), np.ones((1, 1), int), np.zeros((1, 1), bool), {}))
     assert summary["return"] == {"mean": 1.0, "mean_interval": None, "iqm": 1.0, "iqm_interval": None}
 
 

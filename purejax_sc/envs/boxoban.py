@@ -69,7 +69,7 @@ def parse(text: str, name: str = "text") -> np.ndarray:
     return np.stack(grids)
 
 
-def write(path: Path, grids: np.ndarray) -> bytes:
+def encode(path: Path, grids: np.ndarray) -> bytes:
     """The contents of a file of levels uint8 [n, 10, 10], by the ending of its name: .npy or text."""
     if path.suffix == ".npy":
         buffer = io.BytesIO()
@@ -85,7 +85,7 @@ def _row(line: str, name: str, number: int) -> np.ndarray:
             raise ConfigError(f"{name}, line {number}, column {column}: {symbol!r} is none of {' '.join(SYMBOLS)!r}")
     if len(line) != SIZE:
         raise ConfigError(
-            f"{name}, line {number}, column {len(line)}: {len(line)} characters, where a level has {SIZE}"
+            f"{name}, line {number}, column {len(line)}: {len(line)} characters instead of {SIZE}"
         )
     return np.array([SYMBOLS[symbol] for symbol in line], np.uint8)
 

@@ -222,11 +222,11 @@ def successors(position: Position, floor: Array) -> tuple[Position, Array]:
     steps = jnp.asarray(np.tile(_STEP, 2))
     pulls = jnp.arange(2 * DIRECTIONS) >= DIRECTIONS
     ahead, behind = position.player + steps, position.player - steps
-    free = floor[ahead] & jnp.all(ahead[:, None] != position.boxes, axis=-1)
-    pulled = (behind[:, None] == position.boxes) & pulls[:, None]  # [8, 4]
+    free = floor[ahead] & jnp.all(ahead[:, None] != position.boxes[None], axis=-1)
+    pulled = (behind[:, None] == position.boxes[None]) & pulls[:, None]  # [8, 4]
     box = jnp.argmax(pulled, axis=-1)
     after = Position(
-        boxes=jnp.where(pulled, position.player, position.boxes),
+        boxes=jnp.where(pulled, position.player, position.boxes[None]),
         player=ahead,
         last=jnp.where(pulls, box, position.last),
         swaps=position.swaps + (pulls & (position.last >= 0) & (box != position.last)),
@@ -240,7 +240,7 @@ def room_score(position: Position, targets: Array) -> Array:
     It is 0 while a box or the player stands on any target.
     """
     occupied = jnp.append(position.boxes, position.player)
-    on_target = jnp.any(occupied[:, None] == targets)
+    on_target = jnp.any(occupied[:, None] == targets[None])
     rows = jnp.abs(position.boxes // SIZE - targets // SIZE)
     columns = jnp.abs(position.boxes % SIZE - targets % SIZE)
     return jnp.where(on_target, 0, position.swaps * jnp.sum(rows + columns))

@@ -77,7 +77,9 @@ class Pool(NamedTuple):
 def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
     """Sokoban with the levels that `config` asks for. Raises ConfigError."""
     check_options("jumanji/Sokoban", options, ("max_steps", "pixels"))
-    game = Sokoban(generator=ToyGenerator(), time_limit=options.max_steps or TIME_LIMIT)
+    # neither the generator nor the viewer is used; those by default download levels, and leave files open
+    unused: Any = object()
+    game = Sokoban(ToyGenerator(), viewer=unused, time_limit=options.max_steps or TIME_LIMIT)
     shape = (8 * SIZE, 8 * SIZE, 3) if options.pixels else (SIZE, SIZE, NUM_CODES)
     spec = EnvSpec(4, shape, np.dtype(np.uint8 if options.pixels else bool), two_player=False)
 
@@ -100,7 +102,13 @@ def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
         return state, show(state, 0.0, False)
 
     def step(key: Key, state: SokobanState, action: Array) -> tuple[SokobanState, Step]:
-        before = State(None, state.fixed, state.variable, state.agent, state.steps)
+        before = State(
+            key=None,
+            fixed_grid=state.fixed,
+            variable_grid=state.variable,
+            agent_location=state.agent,
+            step_count=state.steps,
+        )
         after, shown = game.step(before, action)
         state = state._replace(variable=after.variable_grid, agent=after.agent_location, steps=after.step_count)
         return state, show(state, shown.reward, shown.extras["solved"])
@@ -124,8 +132,9 @@ def start(grid: Array, depth: Array | int = 0) -> SokobanState:
 
 
 def draw(codes: Array) -> Array:
-    """Codes [10, 10] as a picture uint8 [80, 80, 3]."""
-    return jnp.asarray(TILES)[codes].swapaxes(1, 2).reshape(8 * SIZE, 8 * SIZE, 3)
+    """Codes [..., 10, 10] as pictures uint8 [..., 80, 80, 3]."""
+    tiles = jnp.swapaxes(jnp.asarray(TILES)[codes], -4, -3)  # rows, pixels of a row, columns, pixels of a column
+    return tiles.reshape(*codes.shape[:-2], 8 * SIZE, 8 * SIZE, 3)
 
 
 # Pools
