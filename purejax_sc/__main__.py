@@ -226,6 +226,45 @@ def evaluate(
 
 
 @cli.command()
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--num", type=click.IntRange(min=1), default=1_000, show_default=True, help="How many levels.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="New file: .npy or .txt.")
+@click.option("--difficulty", type=int, help="Actions of reverse play at most, as depth=.  [default: 300]")
+@click.option("--split", type=click.Choice(["train", "test"]), default="train", help="Of all rooms.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of the generator.")
+@click.option("--render", type=click.Path(path_type=Path), help="Draw the first 20 levels: .png.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def levels(
+    overrides: tuple[str, ...],
+    num: int,
+    out: Path,
+    difficulty: int | None,
+    split: Any,
+    seed: int,
+    render: Path | None,
+    quiet: bool,
+) -> None:
+    """Generate Sokoban levels, see that their solutions solve them, and write them to a file.
+
+    KEY=VALUE changes a constant of the generator, as in positions=100_000 or turn=0.5; file=levels.txt converts a file
+    instead. Training reads a file with levels.file=FILE.
+    """
+    _keep_compiled_programs()
+    from purejax_sc import pools
+    from purejax_sc.config import ConfigError, load
+    from purejax_sc.plots import RunError
+
+    words = [f"split={split}", *([] if difficulty is None else [f"depth={difficulty}"]), *overrides]
+    say = (lambda text: None) if quiet else lambda text: click.echo(text, err=True)
+    with _one_line(ConfigError, RunError, OSError):
+        config = load("sokoban", [f"levels.{word}" for word in words]).levels
+        facts = pools.write(config, num, seed, out, render, say)
+    if not quiet:
+        _print_table([(name, f"{value:,.4g}") for name, value in facts.items()])
+        click.echo(f"wrote {' and '.join(str(path) for path in (out, render) if path)}")
+
+
+@cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="[LABEL=]DIR...")
 @click.option(
     "--aggregate",

@@ -126,5 +126,5 @@ def test_paper_sizes() -> None:
     assert (atari.replay_sequences, atari.fresh_sequences, atari.updates_per_iteration) == (52, 8, 1)
     assert atari.steps_per_iteration == 240
     assert atari.replay_capacity_sequences == 75_000  # 2,250,000 / 30
-    assert config.load("paper_sokoban").replay_sequences == 6
+    assert config.load("sokoban").replay_sequences == 6
     assert config.load("paper_go").replay_sequences == 0

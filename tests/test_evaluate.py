@@ -145,7 +145,9 @@ def test_a_seed_is_evaluated_alike_alone_and_in_a_sweep_but_not_with_another_key
 
 def test_summary_over_seeds():
     returns = np.array([[1.0, 3.0], [5.0, 7.0]])
-    summary = evaluate.summarise(Episodes(returns, np.array([[1, 2], [3, 4]]), np.array([[False, True], [True, True]]), {}))
+    summary = evaluate.summarise(
+        Episodes(returns, np.array([[1, 2], [3, 4]]), np.array([[False, True], [True, True]]), {})
+    )
     assert summary["per_seed"] == {
         "return": [2.0, 6.0], "length": [1.5, 3.5], "cut": [1, 2], "returns": returns.tolist(),
     }  # fmt: skip

@@ -113,7 +113,9 @@ def test_a_search_meets_every_position_once() -> None:
     """In a corridor that leaves few positions, the search ends where it began, and finds the best of all."""
     floor, (player, *boxes) = walled("##########", "#01234   #", "##########")
     targets = jnp.array(boxes)
-    search = levels.start(jnp.asarray(floor), targets, jnp.int32(player), jnp.bool_(True), Rules(depth=20, positions=64))
+    search = levels.start(
+        jnp.asarray(floor), targets, jnp.int32(player), jnp.bool_(True), Rules(depth=20, positions=64)
+    )
     search = levels.advance(jax.random.key(0), search, 64)
     # Nothing can be pulled, and nowhere is free to go: the only position is the first.
     assert int(search.length) == 0

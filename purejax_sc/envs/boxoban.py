@@ -84,9 +84,7 @@ def _row(line: str, name: str, number: int) -> np.ndarray:
         if symbol not in SYMBOLS:
             raise ConfigError(f"{name}, line {number}, column {column}: {symbol!r} is none of {' '.join(SYMBOLS)!r}")
     if len(line) != SIZE:
-        raise ConfigError(
-            f"{name}, line {number}, column {len(line)}: {len(line)} characters instead of {SIZE}"
-        )
+        raise ConfigError(f"{name}, line {number}, column {len(line)}: {len(line)} characters instead of {SIZE}")
     return np.array([SYMBOLS[symbol] for symbol in line], np.uint8)
 
 

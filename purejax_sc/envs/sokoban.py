@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jumanji.environments import Sokoban
+from jumanji.environments import Sokoban as Game
 from jumanji.environments.routing.sokoban import constants
 from jumanji.environments.routing.sokoban.generator import ToyGenerator
 from jumanji.environments.routing.sokoban.types import State
@@ -77,9 +77,7 @@ class Pool(NamedTuple):
 def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
     """Sokoban with the levels that `config` asks for. Raises ConfigError."""
     check_options("jumanji/Sokoban", options, ("max_steps", "pixels"))
-    # neither the generator nor the viewer is used; those by default download levels, and leave files open
-    unused: Any = object()
-    game = Sokoban(ToyGenerator(), viewer=unused, time_limit=options.max_steps or TIME_LIMIT)
+    game = make_game(options.max_steps or TIME_LIMIT)
     shape = (8 * SIZE, 8 * SIZE, 3) if options.pixels else (SIZE, SIZE, NUM_CODES)
     spec = EnvSpec(4, shape, np.dtype(np.uint8 if options.pixels else bool), two_player=False)
 
@@ -102,18 +100,30 @@ def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
         return state, show(state, 0.0, False)
 
     def step(key: Key, state: SokobanState, action: Array) -> tuple[SokobanState, Step]:
-        before = State(
-            key=None,
-            fixed_grid=state.fixed,
-            variable_grid=state.variable,
-            agent_location=state.agent,
-            step_count=state.steps,
-        )
-        after, shown = game.step(before, action)
-        state = state._replace(variable=after.variable_grid, agent=after.agent_location, steps=after.step_count)
-        return state, show(state, shown.reward, shown.extras["solved"])
+        state, reward, solved = play(game, state, action)
+        return state, show(state, reward, solved)
 
     return Env(spec, init, step, *make_source(config))
+
+
+def make_game(time_limit: int = TIME_LIMIT) -> Game:
+    """Jumanji's game, without its generator and viewer, which by default download levels and leave files open."""
+    unused: Any = object()
+    return Game(ToyGenerator(), viewer=unused, time_limit=time_limit)
+
+
+def play(game: Game, state: SokobanState, action: Array) -> tuple[SokobanState, Array, Array]:
+    """The next state, the reward, and whether the level is solved."""
+    before = State(
+        key=None,
+        fixed_grid=state.fixed,
+        variable_grid=state.variable,
+        agent_location=state.agent,
+        step_count=state.steps,
+    )
+    after, shown = game.step(before, action)
+    state = state._replace(variable=after.variable_grid, agent=after.agent_location, steps=after.step_count)
+    return state, shown.reward, shown.extras["solved"]
 
 
 def start(grid: Array, depth: Array | int = 0) -> SokobanState:
