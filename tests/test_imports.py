@@ -14,12 +14,12 @@ ROWS = [
     {"types", "config", "statistics"},
     {"transforms", "returns", "conv", "plots", "devices"},
     {"losses", "consistency", "compare"},
-    {"networks", "replay", "envs", "render"},
-    {"muesli", "tabular"},
+    {"networks", "replay", "envs"},
+    {"muesli", "tabular", "render"},
     {"train", "search"},
     {"program", "checkpoint"},
     {"recorder"},
-    {"run", "evaluate", "sweep"},
+    {"run", "evaluate", "sweep", "pools"},
     {"__main__"},
 ]
 # What these know of the package; leaves never see a config, an environment or a network.
@@ -40,7 +40,7 @@ ONLY = {
     "tabular": {"types", "config", "statistics", "transforms", "plots", "consistency", "envs"},
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
-HEAVY = ("gymnax", "matplotlib", "tensorflow_probability", "tensorboardX", "jax")
+HEAVY = ("gymnax", "jumanji", "matplotlib", "tensorflow_probability", "tensorboardX", "jax")
 
 
 def module_of(path: Path) -> str:
