@@ -236,8 +236,8 @@ def test_difference_names_the_first_key_that_matters() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_run_survives_twenty_kills_at_random_moments(tmp_path: Path) -> None:
-    words = ["smoke", "--quiet", "--seeds", "2", "checkpoint.updates=20", "train.env_steps=400_000"]
-    words += ["train.log_points=400", "--out"]
+    words = ["smoke", "--quiet", "--seeds", "2", "checkpoint.updates=20", "train.env_steps=100_000"]
+    words += ["train.log_points=100", "--out"]
     command = [sys.executable, "-m", "purejax_sc", "train", *words]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     started = time.monotonic()
