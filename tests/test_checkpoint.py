@@ -247,7 +247,9 @@ def test_a_run_survives_twenty_kills_at_random_moments(tmp_path: Path) -> None:
     while kills < 20:
         process = subprocess.Popen([*command, str(tmp_path / "run"), "--resume"], env=environment)
         try:
-            assert process.wait(rng.uniform(0.2, 1.1) * seconds) == 0
+            started = time.monotonic()
+            assert process.wait(rng.uniform(0.2, 1.0) * seconds) == 0
+            seconds = time.monotonic() - started  # the machine may have become faster
             shutil.rmtree(tmp_path / "run")  # it got through: once more from the start
         except subprocess.TimeoutExpired:
             process.kill()
