@@ -1,10 +1,10 @@
 """Sokoban levels: how fast they are made, how many tries succeed, and how they compare with an exact search.
 
-    python bench/levels.py --rooms 40 --json bench/results/levels.json
+    python bench/levels.py --rooms 40 --json bench/results/sokoban_levels.json
 
 The reference plays backwards as Racaniere et al. (2017) do, in plain Python: depth first over actions in random order,
 300 deep, no position twice, until so many positions are seen. Both searches start from the same rooms, targets and
-player. Levels are compared by the paper's score, and by the moves and pushes of a shortest solution (breadth first).
+player. Levels are compared by the paper's score, and by the moves of a shortest solution (breadth first).
 """
 
 import argparse

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,7 @@ def evaluate(
     """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
 
     They act greedily, by sampling their policy and, with --simulations, by search. KEY=VALUE changes the environment,
-    as in levels.depth=20 (Sokoban, whose levels are held out). Whether an environment can be drawn depends on its
+    as in levels.depth=20 (Sokoban; generated levels are held out). Whether an environment can be drawn depends on its
     observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban) and CartPole can.
     """
     if search and not simulations:
@@ -214,7 +215,7 @@ def evaluate(
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
     try:
         with _one_line(ConfigError, RunError, OSError):
-            say = lambda text: click.echo(text, err=True)  # noqa: E731
+            say = partial(click.echo, err=True)
             report = evaluation.run(directory, options, render, say, command, overrides)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):

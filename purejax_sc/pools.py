@@ -1,6 +1,5 @@
 """Files of Sokoban levels, and sheets to look at: what `purejax-sc levels` does."""
 
-import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,6 @@ from purejax_sc.envs import boxoban, levels, sokoban
 from purejax_sc.plots import RunError
 
 BATCH = 512  # tries at once
-SHEET_GAP = 6  # pixels between the levels of a sheet
 
 Say = Callable[[str], None]
 
@@ -47,7 +45,7 @@ def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | No
         grids, facts = generate(config, num, seed, say)
     files = {out: boxoban.encode(out, grids)}
     if sheet is not None:
-        files[sheet] = render.encode(draw_sheet(grids[:20])[None], ".png")
+        files[sheet] = render.encode(np.asarray(sokoban.draw(jnp.asarray(grids[: render.STRIP_FRAMES]))), ".png")
     plots.replace_files(files)
     return {"levels": len(grids), **facts}
 
@@ -60,7 +58,7 @@ def generate(
     Also returns: tries, the share `valid` of tries that were levels (of either split), the median of their solutions'
     lengths in moves, and tries per second without compilation. Raises ConfigError if the tries find next to nothing.
     """
-    rules = levels.Rules(**{name: getattr(config, name) for name in levels.Rules._fields})
+    rules = sokoban.make_rules(config)
 
     def make(key: jax.Array) -> tuple[levels.Level, jax.Array, jax.Array]:
         level = jax.vmap(lambda key: levels.generate(key, rules))(jax.random.split(key, BATCH))
@@ -97,15 +95,3 @@ def solves(game: sokoban.Game, level: levels.Level) -> jax.Array:
         return after, solved & (action >= 0)
 
     return jax.lax.scan(move, sokoban.start(level.grid), level.moves.astype(jnp.int32))[1].any()
-
-
-def draw_sheet(grids: np.ndarray) -> np.ndarray:
-    """Levels uint8 [n, 10, 10] side by side: a picture uint8 [height, width, 3]."""
-    pictures = np.asarray(sokoban.draw(jnp.asarray(grids)))
-    columns = min(5, len(grids))
-    rows, side = math.ceil(len(grids) / columns), pictures.shape[1] + SHEET_GAP
-    sheet = np.full((rows * side + SHEET_GAP, columns * side + SHEET_GAP, 3), 255, np.uint8)
-    for i, picture in enumerate(pictures):
-        top, left = SHEET_GAP + i // columns * side, SHEET_GAP + i % columns * side
-        sheet[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
-    return sheet

@@ -9,10 +9,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)
 jax.config.update("jax_num_cpu_devices", 8)
 
-# Most tests compile for longer than they run. With these they compile three times as fast; nothing else changes.
+# Most tests compile for longer than they run. With these they compile three times as fast, into slower programs than
+# users get; slow tests run those.
 COMPILE_QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.markexpr == "not slow":  # slow tests learn for minutes in a program that must be fast
+    if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)

@@ -109,18 +109,44 @@ def test_room_score_by_hand() -> None:
     assert int(levels.room_score(away._replace(boxes=boxes.at[0].set(14)), targets)) == 0
 
 
-def test_a_search_meets_every_position_once() -> None:
-    """In a corridor that leaves few positions, the search ends where it began, and finds the best of all."""
+def reachable(floor: np.ndarray, boxes: list[int], player: int) -> set[tuple[frozenset, int]]:
+    """Every position of reverse play, in plain Python."""
+    found, left = {(frozenset(boxes), player)}, [(frozenset(boxes), player)]
+    while left:
+        boxes_, here = left.pop()
+        for delta in (-10, 1, 10, -1):
+            ahead, behind = here + delta, here - delta
+            if not floor[ahead] or ahead in boxes_:
+                continue
+            after = {(boxes_, ahead)}
+            if behind in boxes_:
+                after.add((boxes_ - {behind} | {here}, ahead))
+            left += after - found
+            found |= after
+    return found
+
+
+def test_a_search_meets_every_position_once_and_comes_back() -> None:
+    floor, (player, *boxes) = walled("##########", "#1 2 #####", "# 0  #####", "#34  #####")
+    positions = reachable(floor, boxes, player)
+    rules = Rules(depth=len(positions), positions=2**20)  # so many slots that no two positions meet in one
+    search = levels.start(jnp.asarray(floor), jnp.array(boxes), jnp.int32(player), jnp.bool_(True), rules)
+    # every other position is entered once and left once
+    num_steps = 2 * (len(positions) - 1)
+    advance = jax.jit(levels.advance, static_argnums=2)
+    nearly, search = (advance(jax.random.key(0), search, n) for n in (num_steps - 1, num_steps))
+    assert len(positions) > 50
+    assert int((search.seen > 0).sum()) == len(positions)
+    assert (int(nearly.length), int(search.length)) == (1, 0)
+
+
+def test_a_player_who_is_shut_in_stays() -> None:
     floor, (player, *boxes) = walled("##########", "#01234   #", "##########")
-    targets = jnp.array(boxes)
-    search = levels.start(
-        jnp.asarray(floor), targets, jnp.int32(player), jnp.bool_(True), Rules(depth=20, positions=64)
-    )
+    rules = Rules(depth=20, positions=64)
+    search = levels.start(jnp.asarray(floor), jnp.array(boxes), jnp.int32(player), jnp.bool_(True), rules)
     search = levels.advance(jax.random.key(0), search, 64)
-    # Nothing can be pulled, and nowhere is free to go: the only position is the first.
-    assert int(search.length) == 0
+    assert (int(search.length), int(search.best.score)) == (0, 0)
     assert int((search.seen > 0).sum()) == 1
-    assert int(search.best.score) == 0
 
 
 def test_rooms_are_divided_by_their_walls_alone(made) -> None:

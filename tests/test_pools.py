@@ -19,7 +19,7 @@ def test_levels_are_written_and_drawn(tmp_path: Path, capsys) -> None:
     assert grids.shape == (30, 10, 10)
     assert len({grid.tobytes() for grid in grids}) == 30
     with Image.open(sheet) as picture:
-        assert picture.size == (5 * 86 + 6 + 8, 4 * 86 + 6 + 8)  # 20 levels, and the strip's own border
+        assert picture.size == (10 * 84 + 4, 2 * 84 + 4)  # 20 levels of 80 pixels
     assert "tries_per_s" in capsys.readouterr().out
     # the same levels as text
     text = tmp_path / "levels.txt"

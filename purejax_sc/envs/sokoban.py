@@ -158,6 +158,11 @@ def make_source(config: LevelsConfig) -> Source:
     return _stored(config, Path(config.file)) if config.file is not None else _generated(config)
 
 
+def make_rules(config: LevelsConfig) -> levels.Rules:
+    """The generator's constants in a configuration."""
+    return levels.Rules(**{name: getattr(config, name) for name in levels.Rules._fields})
+
+
 def _stored(config: LevelsConfig, path: Path) -> Source:
     grids = boxoban.read(path)
     if len(grids) < config.pool:
@@ -179,7 +184,7 @@ def _stored(config: LevelsConfig, path: Path) -> Source:
 
 
 def _generated(config: LevelsConfig) -> Source:
-    rules = levels.Rules(**{name: getattr(config, name) for name in levels.Rules._fields})
+    rules = make_rules(config)
     first_depth = config.depth if config.first_depth is None else config.first_depth
 
     def good(level: levels.Level) -> Array:
