@@ -257,15 +257,20 @@ def draw(floor: Array, targets: Array, boxes: Array, player: Array) -> Array:
 def held_out(grid: Array) -> Array:
     """Is this level uint8 [10, 10] for evaluation? One in 16 is, by a hash of its walls, so that no room is in both."""
     walls = (grid == WALL).reshape(-1)
-    mixed = jnp.sum(jnp.where(walls, jnp.asarray(_WALL_HASH), 0), dtype=jnp.uint32)
-    mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x2C1B3C6D)
-    return (mixed >> 28) == 0
+    return _mix(jnp.sum(jnp.where(walls, jnp.asarray(_WALL_HASH), 0), dtype=jnp.uint32)) >> 28 == 0
 
 
 def _hash(position: Position) -> Array:
     """A word uint32 for the player's cell and the set of the boxes' cells; whichever box stands where is the same."""
     boxes = jnp.sum(jnp.asarray(_BOX_HASH)[position.boxes], dtype=jnp.uint32)
-    return boxes + jnp.asarray(_PLAYER_HASH)[position.player]
+    return _mix(boxes + jnp.asarray(_PLAYER_HASH)[position.player])
+
+
+def _mix(word: Array) -> Array:
+    """A bijection of uint32 (MurmurHash3's last steps). Sums that differ by the same word must not meet alike."""
+    word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
+    word = (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)
+    return word ^ (word >> 16)
 
 
 def _solution(best: Best) -> Array:
