@@ -74,6 +74,7 @@ class LevelsConfig(Section):
 
     file: str | None = None  # levels from here: Boxoban text (.txt), or uint8 [n, 10, 10] (.npy)
     split: Literal["train", "test"] = "train"  # rooms are divided for good; `evaluate` plays "test"
+    views: bool = False  # turn and mirror a level at random whenever an episode starts from it
     pool: Positive = 1_024  # levels in force at once
     refresh: Annotated[int, Field(ge=0)] = 64  # rooms in which new levels are searched, a few steps per acting phase
     refresh_steps: Positive = 16  # so many; a room is done after levels.positions / levels.refresh_steps phases

@@ -155,3 +155,14 @@ def test_rooms_are_divided_by_their_walls_alone(made) -> None:
     assert 0.02 < held.mean() < 0.3
     walls = jnp.where(grids == levels.WALL, levels.WALL, levels.FLOOR).astype(jnp.uint8)
     np.testing.assert_array_equal(held, jax.vmap(levels.held_out)(walls))
+    for view in range(8):
+        np.testing.assert_array_equal(held, jax.vmap(lambda grid: levels.held_out(levels.views(grid)[view]))(grids))  # noqa: B023
+
+
+def test_a_grid_has_eight_views() -> None:
+    grid = jnp.arange(9).reshape(3, 3)
+    views = np.asarray(levels.views(grid))
+    assert len({view.tobytes() for view in views}) == 8
+    np.testing.assert_array_equal(views[0], grid)
+    np.testing.assert_array_equal(views[1], [[2, 5, 8], [1, 4, 7], [0, 3, 6]])
+    np.testing.assert_array_equal(views[4], [[2, 1, 0], [5, 4, 3], [8, 7, 6]])

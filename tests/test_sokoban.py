@@ -87,6 +87,17 @@ def test_a_pool_holds_levels_of_its_split_alone(pool) -> None:
     assert jax.vmap(levels.held_out)(test.grid).all()
 
 
+def test_episodes_start_from_all_views_of_a_level(pool) -> None:
+    one = pool._replace(grid=pool.grid[:1], made=pool.made[:1])
+    seen = {}
+    for views in (False, True):
+        env = make_env(config(levels={**EASY, "views": views}))
+        starts = jax.jit(jax.vmap(env.init, (0, None)))(jax.random.split(jax.random.key(0), 200), one)[1].obs
+        seen[views] = {np.argmax(obs, axis=-1).astype(np.uint8).tobytes() for obs in np.asarray(starts)}
+    assert seen[False] == {np.asarray(one.grid[0]).tobytes()}
+    assert seen[True] == {view.tobytes() for view in np.asarray(levels.views(one.grid[0]))}
+
+
 def test_a_pool_is_refreshed_with_levels_of_its_split(pool) -> None:
     env = make_env(config())
     episodes = EpisodeStats(jnp.float32(0), jnp.float32(0), jnp.float32(0), {"solved": jnp.float32(0)})

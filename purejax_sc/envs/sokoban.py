@@ -95,8 +95,10 @@ def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
         )
 
     def init(key: Key, pool: Pool) -> tuple[SokobanState, Step]:
-        row = jax.random.randint(key, (), 0, len(pool.grid))
-        state = start(pool.grid[row], pool.made[row])
+        key_row, key_view = jax.random.split(key)
+        row = jax.random.randint(key_row, (), 0, len(pool.grid))
+        grid = jax.random.choice(key_view, levels.views(pool.grid[row])) if config.views else pool.grid[row]
+        state = start(grid, pool.made[row])
         return state, show(state, 0.0, False)
 
     def step(key: Key, state: SokobanState, action: Array) -> tuple[SokobanState, Step]:
