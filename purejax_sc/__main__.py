@@ -202,8 +202,7 @@ def evaluate(
     as in levels.depth=20 (Sokoban; generated levels are held out). Whether an environment can be drawn depends on its
     observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban) and CartPole can.
     """
-    if search and not simulations:
-        raise click.UsageError(f"--search {search} needs --simulations: add --simulations 50, or leave --search out")
+    _check_search(search, simulations)
     _keep_compiled_programs()
     import jax
 
@@ -263,6 +262,79 @@ def levels(
     if not quiet:
         _print_table([(name, f"{value:,.4g}") for name, value in facts.items()])
         click.echo(f"wrote {' and '.join(str(path) for path in (out, render) if path)}")
+
+
+@cli.command()
+@click.argument("entrants", nargs=-1, required=True, metavar="DIR...")
+@click.option("--opponent", metavar="COMMAND", help='Engine that speaks GTP, as in "gnugo --mode gtp".')
+@click.option("--games", type=click.IntRange(min=1), default=100, show_default=True, help="Of a pair, or a seed.")
+@click.option(
+    "--simulations", type=click.IntRange(min=0), default=0, show_default=True, help="Search before each move."
+)
+@click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]")
+@click.option("--sampled", is_flag=True, help="Draw moves from the policy instead of playing the best.")
+@click.option("--openings", type=click.IntRange(min=0), default=2, show_default=True, help="Random moves at the start.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of an engine, in s.")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of the openings.")
+@click.option("--out", type=click.Path(path_type=Path), help="New directory.  [default: runs/match_<name of DIR>]")
+def match(
+    entrants: tuple[str, ...],
+    opponent: str | None,
+    games: int,
+    simulations: int,
+    search: Any,
+    sampled: bool,
+    openings: int,
+    timeout: float,
+    seed: int,
+    out: Path | None,
+) -> None:
+    """Let the agents of run directories play each other, or a Go engine, and write a table and the games.
+
+    DIR may be `random`: uniformly random moves. Several play a round robin, which gives Elo ratings. Against an engine
+    every seed plays, and has each colour in half of the games:
+
+    purejax-sc match runs/go_5x5 --opponent "gnugo --mode gtp --level 1 --chinese-rules --positional-superko"
+    """
+    _check_search(search, simulations)
+    if simulations and sampled:
+        raise click.UsageError("--sampled draws moves from the policy, --simulations searches: give one of them")
+    _keep_compiled_programs()
+    from purejax_sc import matches
+    from purejax_sc.config import ConfigError
+    from purejax_sc.plots import RunError
+
+    directory = out or Path("runs") / f"match_{Path(entrants[0]).name}"
+    options = matches.Options(games, simulations, search or "muzero", sampled, openings, seed, timeout)
+    command = shlex.join(["purejax-sc", *sys.argv[1:]])
+    with _one_line(ConfigError, RunError, OSError):
+        say = partial(click.echo, err=True)
+        report = matches.run(entrants, opponent, options, directory, say, command)
+    _print_match(report)
+    click.echo(f"wrote {directory}")
+
+
+@cli.command()
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--simulations", type=click.IntRange(min=0), default=0, show_default=True, help="Search before each move."
+)
+@click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]")
+@click.option("--agent", type=click.IntRange(min=0), help="Seed of the run whose agent plays.  [default: the first]")
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of the search.")
+def gtp(directory: Path, simulations: int, search: Any, agent: int | None, seed: int) -> None:
+    """Be a Go engine: play with an agent of the run directory DIR in any program that speaks the Go Text Protocol."""
+    _check_search(search, simulations)
+    _keep_compiled_programs()
+    from purejax_sc import gtp as protocol
+    from purejax_sc import matches
+    from purejax_sc.config import ConfigError
+    from purejax_sc.plots import RunError
+
+    options = matches.Options(simulations=simulations, search=search or "muzero", seed=seed)
+    with _one_line(ConfigError, RunError, OSError):
+        session = matches.open_session(directory, options, agent, partial(click.echo, err=True))
+    protocol.serve(session, sys.stdin, click.echo, f"purejax_sc {directory.resolve().name}", __version__)
 
 
 @cli.command()
@@ -340,6 +412,11 @@ def _train(config: Any, out: Path, seeds: int, placement: Any, force: bool, quie
         raise
     if not quiet and jax.process_index() == 0:
         _print_summary(summary, out)
+
+
+def _check_search(search: str | None, simulations: int) -> None:
+    if search and not simulations:
+        raise click.UsageError(f"--search {search} needs --simulations: add --simulations 50, or leave --search out")
 
 
 def _join_processes(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
@@ -443,6 +520,32 @@ def _print_evaluation(report: dict[str, Any]) -> None:
     many = len(report["seeds"]) > 1
     spread = f"the {len(report['seeds'])} seeds" if many else f"the {report['episodes']} episode(s) of the only seed"
     click.echo(f"intervals and IQM are over {spread}; cut: not over after {report['max_steps']} steps")
+
+
+def _print_match(report: dict[str, Any]) -> None:
+    """A round robin: pairs, then ratings. Against an engine: one line per seed, then one per run."""
+    if "pairs" in report:
+        pairs: list[tuple[str, ...]] = [("first", "second", "wins", "draws", "losses", "score", "90% interval")]
+        for pair in report["pairs"]:
+            counts = (str(pair[key]) for key in ("first", "second", "wins", "draws", "losses"))
+            pairs.append((*counts, _number(pair["score"]), _interval(pair["interval"])))
+        _print_table(pairs)
+        click.echo()
+        ratings = ((row["name"], f"{row['elo']:.0f}", _interval(row["interval"])) for row in report["elo"])
+        _print_table([("", "Elo", "90% interval"), *ratings])
+        return
+    rows: list[tuple[str, ...]] = [
+        ("run", "seed", "wins", "as Black", "as White", "not counted", "other score", "games ended by")
+    ]
+    for row in report["seeds"]:
+        sides = (f"{row[side]['wins']} of {row[side]['games']}" for side in ("as_black", "as_white"))
+        ended = ", ".join(f"{reason} {count}" for reason, count in row["ended"].items())
+        void, differ = str(row["games"] - row["counted"]), str(len(row["scores_that_differ"]))
+        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, void, differ, ended))
+    _print_table(rows)
+    click.echo()
+    rates = ((row["run"], _number(row["win_rate"]), _interval(row["interval"])) for row in report["runs"])
+    _print_table([(f"against {report['opponent']}", "win rate", "90% interval"), *rates])
 
 
 def _print_settings(settings: Sequence[dict[str, Any]]) -> None:

@@ -28,6 +28,7 @@ from purejax_sc.train import TrainState
 from purejax_sc.types import LearnerState
 
 FOLDER, DAMAGED = "checkpoints", "checkpoints.damaged"
+ACTOR = ("driver", "carry", "earlier", "key")  # of a TrainState
 
 
 class Agents(NamedTuple):
@@ -123,7 +124,7 @@ class Checkpoints:
         found = {name: ocp.args.StandardRestore(item) for name, item in items.items() if name in stored}
         read = self._manager.restore(done, args=ocp.args.Composite(**found))
         learner, actor = read["learner"], read["actor"]
-        states = TrainState(learner, actor["driver"], actor["carry"], read.get("replay", wanted.replay), actor["key"])
+        states = wanted._replace(learner=learner, **actor, replay=read.get("replay", wanted.replay))
         old, new = facts["config"]["train"]["data_shards"], self._config.train.data_shards
         if "replay" in read and old != new:
             states = states._replace(replay=jax.vmap(lambda ring: replay.reshard(ring, old, new))(read["replay"]))
@@ -200,7 +201,7 @@ def _items(states: TrainState) -> dict[str, Any]:
     """What is stored apart, so that evaluation need not read a replay, and the replay can be left out."""
     items = {
         "learner": states.learner,
-        "actor": {"driver": states.driver, "carry": states.carry, "key": states.key},
+        "actor": {name: part for name in ACTOR if jax.tree.leaves(part := getattr(states, name))},
         "replay": states.replay,
     }
     return {name: item for name, item in items.items() if item != ()}

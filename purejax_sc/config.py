@@ -67,6 +67,7 @@ class EnvOptions(Section):
     actions: Positive | None = None  # garnet: |A|, 4 in the paper
     mdp_seed: Annotated[int, Field(ge=0)] | None = None  # garnet: which random MDP
     pixels: bool = False  # Sokoban: a picture of 80x80 pixels instead of symbols
+    komi: Annotated[float, Field(allow_inf_nan=False)] | None = None  # Go: White's points at the start, 7.5 in Pgx
 
 
 class LevelsConfig(Section):
@@ -136,6 +137,13 @@ class CheckpointConfig(Section):
     replay: bool = True  # False leaves the replay out: smaller, and a resumed run starts with an empty one
 
 
+class ArenaConfig(Section):
+    """Games of two players: the agent is judged at every log point. It draws its moves from its policy."""
+
+    games: Annotated[int, Field(ge=0)] = 64  # against each opponent, by each seed; 0 for none
+    earlier: Fraction = 0.1  # of the run, whose agent stays as an opponent; before that, the log point before gives one
+
+
 class MuesliConfig(Section):
     """The grounded loss. Labels like L4 are those of the table of open questions in the README."""
 
@@ -185,6 +193,7 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     replay: ReplayConfig = ReplayConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    arena: ArenaConfig = ArenaConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
     hyper: Hyper = Hyper()

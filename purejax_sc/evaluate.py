@@ -1,7 +1,4 @@
-"""Evaluation: whole episodes of a run's agents, by their policy or by search, in one compiled program per way to act.
-
-Each of N environments plays its first episode and stops. Episodes from a stream that resets would favour short ones.
-"""
+"""Evaluation: whole episodes of a run's agents, by policy or by search, in one compiled program per way to act."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -13,21 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc import plots, render, statistics
+from purejax_sc import arena, plots, render, statistics
+from purejax_sc.arena import Choose, Episodes, Player
 from purejax_sc.checkpoint import Agents, load_agents
 from purejax_sc.config import Config, ConfigError, override
 from purejax_sc.devices import default_placement, over_seeds
-from purejax_sc.envs import base, make_env
+from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
-from purejax_sc.search import Kind, make_search
-from purejax_sc.transforms import masked_logits
-from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
+from purejax_sc.search import Kind
+from purejax_sc.train import acting_params
+from purejax_sc.types import Env, EnvSpec, Key, Model, Params
 
 FILE = "evaluation.json"
 MIN_POOL = 256  # levels to draw from, where episodes start from a pool
 
-# (params, encodings e [N, ...], legal bool [N, A], key) -> action int32 [N]
-Choose = Callable[[Params, Array, Array, Key], Array]
 Say = Callable[[str], None]
 
 
@@ -46,31 +42,6 @@ class Options(NamedTuple):
     simulations: int = 0
     search: Kind = "muzero"
     seed: int = 0
-
-
-class Episodes(NamedTuple):
-    """The first episode of each of N environments.
-
-    episode_return: float32 [N] undiscounted; with two players, each reward counts as its mover's.
-    length:         int32 [N] steps.
-    running:        bool [N] the episode has not ended: more of it may follow, or it was cut.
-    metrics:        float32 [N] what the environment's `Step.metrics` said last.
-    """
-
-    episode_return: Array
-    length: Array
-    running: Array
-    metrics: dict[str, Array]
-
-
-class PlayState(NamedTuple):
-    """N environments between two steps. env, carry: trees of [N, ...].   obs: Observation [N, ...] to act on."""
-
-    env: Tree
-    obs: Observation
-    carry: Tree
-    episodes: Episodes
-    key: Key
 
 
 def run(
@@ -124,7 +95,8 @@ def evaluation_config(config: Config, options: Options, overrides: Sequence[str]
 
 
 def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say = lambda text: None) -> dict[str, Any]:
-    """Play with every agent, greedily, by sampling its policy and, if asked, by search.
+    """Play with every agent, greedily, by sampling its policy and, if asked, by search. Games of two are played against
+    uniformly random moves, each side first in half of them; the return of a game is then 1, 0 or -1 to the agent.
 
     All ways to act meet the same random numbers, so that they can be compared in pairs. The result for a seed does not
     depend on which others are evaluated with it.
@@ -140,13 +112,15 @@ def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say 
     """
     config, env = agents.config, env or make_env(agents.config)
     model = make_model(config, env.spec)
-    rows = acting_params(agents), _keys(agents, options)
+    rows = acting_params(agents.config, agents.learner), _keys(agents, options)
     policies = {}
     for name, choose in make_choices(config, model, env.spec, options).items():
         say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
 
         def episodes(row: tuple[Params, Key], choose: Choose = choose) -> Episodes:
-            return play(env, model, choose, *row, options.episodes, options.max_steps)
+            params, key = row
+            sides = players(model, env.spec, choose, params)
+            return arena.play(env, sides, key, options.episodes, options.max_steps)
 
         played = jax.jit(over_seeds(episodes, default_placement()))(rows)
         policies[name] = summarise(jax.device_get(played))
@@ -199,74 +173,13 @@ def _mean_of(values: np.ndarray) -> dict[str, Any]:
 
 
 def make_choices(config: Config, model: Model, spec: EnvSpec, options: Options) -> dict[str, Choose]:
-    """The ways to act, by name: `greedy`, `sampled` and, with simulations, `search`."""
-
-    def logits(params: Params, e: Array, legal: Array) -> Array:
-        return masked_logits(model.root_policy(params.root_policy, e), legal)
-
-    choices: dict[str, Choose] = {
-        "greedy": lambda params, e, legal, key: jnp.argmax(logits(params, e, legal), axis=-1),
-        "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal)),
-    }
-    if options.simulations:
-        search, discount = make_search(model, spec, options.simulations, options.search), config.hyper.discount
-        choices["search"] = lambda params, e, legal, key: search(params, e, legal, key, discount).action
-    return choices
+    return arena.make_choices(model, spec, config.hyper.discount, options.simulations, options.search)
 
 
-def acting_params(agents: Agents) -> Params:
-    """The parameters [seeds] that act in training, and so here (L7)."""
-    return agents.learner.target if agents.config.muesli.actor == "prior" else agents.learner.params
-
-
-def play(
-    env: Env, model: Model, choose: Choose, params: Params, key: Key, num_episodes: int, max_steps: int
-) -> Episodes:
-    """Play `num_episodes` episodes side by side, until all have ended or reach `max_steps`."""
-
-    def unfinished(state: PlayState) -> Array:
-        return jnp.any(state.episodes.running & (state.episodes.length < max_steps))
-
-    state = start(env, model, key, num_episodes)
-    return jax.lax.while_loop(unfinished, lambda state: advance(env, model, choose, params, state), state).episodes
-
-
-def start(env: Env, model: Model, key: Key, num_episodes: int) -> PlayState:
-    """The beginning of `num_episodes` = N episodes."""
-    key_env, key_play = jax.random.split(key)
-    driver = base.init(env, key_env, num_episodes)
-    shown = jax.eval_shape(env.init, key_env, driver.pool)[1].metrics
-    metrics = {name: jnp.zeros(num_episodes, x.dtype) for name, x in shown.items()}
-    episodes = Episodes(driver.episode_return, driver.episode_length, jnp.ones(num_episodes, bool), metrics)
-    return PlayState(driver.env, driver.obs, model.initial_carry(num_episodes), episodes, key_play)
-
-
-def advance(env: Env, model: Model, choose: Choose, params: Params, state: PlayState) -> PlayState:
-    """One step in every environment.
-
-    There is no reset: an environment whose episode has ended is stepped on, and nothing of that counts.
-    """
-    key_next, key_choose, key_env = jax.random.split(state.key, 3)
-    e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], state.obs), state.carry)
-    action = choose(params, e[0], state.obs.legal, key_choose).astype(jnp.int32)
-    num_episodes = action.shape[0]
-    env_state, step = jax.vmap(env.step)(jax.random.split(key_env, num_episodes), state.env, action)
-    obs = Observation(
-        frame=step.obs,
-        legal=step.legal,
-        prev_action=action,
-        prev_reward=step.reward,
-        first=jnp.zeros(num_episodes, bool),
-        valid=jnp.ones(num_episodes, bool),
-    )
-    before = state.episodes
-    episodes = Episodes(
-        episode_return=before.episode_return + jnp.where(before.running, step.reward, 0.0),
-        length=before.length + before.running,
-        running=before.running & (step.discount != 0.0) & ~step.truncated,
-        metrics=jax.tree.map(lambda old, new: jnp.where(before.running, new, old), before.metrics, step.metrics),
-    )
-    return PlayState(env_state, obs, carry, episodes, key_next)
+def players(model: Model, spec: EnvSpec, choose: Choose, params: Params) -> tuple[Player, ...]:
+    """The agent, alone or against a player without a plan."""
+    one = arena.agent(model, choose, params)
+    return (one, arena.uniform()) if spec.two_player else (one,)
 
 
 def record(agents: Agents, options: Options, env: Env) -> tuple[np.ndarray, str]:
@@ -277,10 +190,11 @@ def record(agents: Agents, options: Options, env: Env) -> tuple[np.ndarray, str]
     model = make_model(agents.config, env.spec)
     name = "search" if options.simulations else "greedy"
     choose = make_choices(agents.config, model, env.spec, options)[name]
-    params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents))
+    params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents.config, agents.learner))
     # Frames leave the device one by one: how many there will be is not known, and the limit may be far.
-    step = jax.jit(partial(advance, env, model, choose))
-    state = jax.jit(partial(start, env, model, num_episodes=1))(_keys(agents, options)[0])
+    sides = partial(players, model, env.spec, choose)
+    step = jax.jit(lambda params, state: arena.advance(env, sides(params), state))
+    state = jax.jit(lambda params, key: arena.start(env, sides(params), key, 1))(params, _keys(agents, options)[0])
     frames = [np.asarray(state.obs.frame[0])]
     while state.episodes.running[0] and len(frames) <= min(options.max_steps, render.MAX_STEPS):
         state = step(params, state)

@@ -122,13 +122,18 @@ def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int
 
 
 def _tidy(metrics: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
-    """Episodes first, as means per episode and a count; then the losses' parts, the loss, and the rest."""
+    """Episodes first, as means per episode and a count; then the losses' parts, the loss, and the rest.
+
+    With two players the return is not that of episodes of training, but what the judge says.
+    """
     count = metrics["episode_count"]
     some = np.where(count > 0, count, np.nan)
-    sums = ["episode_return_sum", "episode_length_sum"]
-    sums += sorted(name for name in metrics if name.startswith("episode_") and name not in [*sums, "episode_count"])
-    episodes = {name.removesuffix("_sum"): metrics[name] / some for name in sums}
-    rest = metrics.keys() - {*sums, "episode_count"}
+    first = ["episode_return", "episode_length"]
+    sums = {name.removesuffix("_sum"): values / some for name, values in metrics.items() if name.endswith("_sum")}
+    known = metrics | sums
+    names = [*first, *sorted(sums.keys() - set(first))]
+    episodes = {name: known[name] for name in names}
+    rest = {name for name in metrics.keys() - {*names, "episode_count"} if not name.endswith("_sum")}
     # the parts before their sum, so that the guard names the part that went wrong first
     order = sorted(rest, key=lambda name: (0 if name.startswith("loss_") else 1 if name == "loss" else 2, name))
     return episodes | {"episodes": np.rint(count * n)} | {name: metrics[name] for name in order}
@@ -139,7 +144,7 @@ def state_specs(config: Config) -> TrainState:
     rows: Any = PartitionSpec(SEED)
     parts: Any = PartitionSpec(SEED, DATA)
     ring = replay.ReplayState(parts, rows, rows) if config.replay_sequences else ()
-    return TrainState(learner=rows, driver=parts, carry=parts, replay=ring, key=rows)
+    return TrainState(learner=rows, driver=parts, carry=parts, replay=ring, earlier=rows, key=rows)
 
 
 def _bytes(tree: Tree) -> int:

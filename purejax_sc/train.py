@@ -6,39 +6,48 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from purejax_sc import muesli, networks, replay
+from purejax_sc import arena, muesli, networks, replay, transforms
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
 from purejax_sc.transforms import masked_logits
 from purejax_sc.types import Array, Env, EpisodeStats, Key, LearnerState, Model, Params, Sequence, Transition, Tree
+
+JUDGE = 1  # apart from the other uses of a key
+MAX_STEPS = 10_000  # of a game between players: more than any game lasts
 
 
 class TrainState(NamedTuple):
     """Everything that a run carries from one iteration to the next.
 
     carry: the actor's recurrent state [num_envs, ...]. replay: replay.ReplayState, or () when the batch is all fresh.
+    earlier: Params that acted earlier in the run, an opponent to be judged against; () where nobody is judged.
     """
 
     learner: LearnerState
     driver: base.DriverState
     carry: Tree
     replay: Any
+    earlier: Any
     key: Key
 
 
 class Trainer(NamedTuple):
     """init: (key) -> state.   iterate: (state, hyper) -> (state, metrics): act, store, learn once.
 
-    metrics: dict of float32 scalars. `episode_*` are sums over the episodes that ended while acting.
+    metrics: dict of float32 scalars. `episode_*_sum` are sums over the episodes that ended while acting.
+    judge: (state) -> (state, metrics), now and then: how well the agent plays, where self-play cannot tell. It changes
+    nothing that learning depends on.
     """
 
     init: Callable[[Key], TrainState]
     iterate: Callable[[TrainState, Hyper], tuple[TrainState, dict[str, Array]]]
+    judge: Callable[[TrainState], tuple[TrainState, dict[str, Array]]]
 
 
 def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axis: str | None = None) -> Trainer:
@@ -54,6 +63,7 @@ def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axi
     model = networks.make_model(config, env.spec)
     learner = muesli.make_learner(config, model, env.spec, axis)
     num_envs, capacity = config.train.num_envs, config.replay_capacity_sequences
+    judged = env.spec.two_player and config.arena.games > 0
 
     def own(key: Key) -> Key:
         """A device's own randomness: environments, replay and imagination differ, parameters do not."""
@@ -64,24 +74,54 @@ def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axi
         driver = base.init(env, own(key_env), num_envs)
         row = _sequence_shapes(config, env, model)
         ring = replay.init(row, capacity) if config.replay_sequences else ()
-        return TrainState(learner.init(key_learner), driver, model.initial_carry(num_envs), ring, key_rest)
+        state = learner.init(key_learner)
+        earlier = jax.tree.map(jnp.copy, state.params) if judged else ()  # a copy: the driver donates both
+        return TrainState(state, driver, model.initial_carry(num_envs), ring, earlier, key_rest)
 
     def iterate(state: TrainState, hyper: Hyper) -> tuple[TrainState, dict[str, Array]]:
         key, key_act, key_learn, key_pool = jax.random.split(state.key, 4)
-        params = state.learner.target if config.muesli.actor == "prior" else state.learner.params  # L7
+        params = acting_params(config, state.learner)
         driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, own(key_act), config)
         rows = _swap_time(fresh)
         ring = replay.add(state.replay, rows) if config.replay_sequences else ()
         new, metrics = _learn(config, learner, state.learner, rows, ring, own(key_learn), hyper)
         episodes = episodes if axis is None else jax.lax.psum(episodes, axis)
         driver = driver._replace(pool=env.refresh(own(key_pool), driver.pool, episodes))
-        metrics |= {"episode_count": episodes.count, "episode_return_sum": episodes.return_sum}
-        metrics |= {"episode_length_sum": episodes.length_sum}
+        metrics |= {"episode_count": episodes.count, "episode_length_sum": episodes.length_sum}
+        if not env.spec.two_player:  # the winner of self-play is the agent, and so is the loser
+            metrics |= {"episode_return_sum": episodes.return_sum}
         metrics |= {f"episode_{name}_sum": value for name, value in episodes.metric_sums.items()}
-        return TrainState(new, driver, carry, ring, key), metrics
+        return TrainState(new, driver, carry, ring, state.earlier, key), metrics
+
+    def judge(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
+        if not judged:
+            return state, {"episode_return": jnp.array(jnp.nan)} if env.spec.two_player else {}
+        params = acting_params(config, state.learner)
+        until = round(config.arena.earlier * config.num_updates)
+        earlier = jax.tree.map(partial(jnp.where, state.learner.updates <= until), params, state.earlier)
+        # the key goes on as if nothing had been drawn from it here
+        key_random, key_earlier = jax.random.split(own(jax.random.fold_in(state.key, JUDGE)))
+        result = partial(_result, config, env, model)
+        metrics = {
+            "episode_return": result(params, None, key_random),
+            "result_earlier": result(params, state.earlier, key_earlier),
+        }
+        return state._replace(earlier=earlier), transforms.device_mean(metrics, axis)
 
     _check_memory(config, env, model, num_seeds)
-    return Trainer(init, iterate)
+    return Trainer(init, iterate, judge)
+
+
+def acting_params(config: Config, learner: LearnerState) -> Params:
+    """The parameters that act (L7)."""
+    return learner.target if config.muesli.actor == "prior" else learner.params
+
+
+def _result(config: Config, env: Env, model: Model, params: Params, opponent: Params | None, key: Key) -> Array:
+    """Mean result, from -1 to 1, of games against other parameters, or against uniformly random moves."""
+    sampled = arena.make_choices(model, env.spec, config.hyper.discount)["sampled"]
+    sides = [arena.uniform() if x is None else arena.agent(model, sampled, x) for x in (params, opponent)]
+    return jnp.mean(arena.play(env, tuple(sides), key, config.arena.games, MAX_STEPS).episode_return)
 
 
 def make_train(config: Config, env: Env | None = None) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
@@ -101,7 +141,8 @@ def make_train(config: Config, env: Env | None = None) -> Callable[..., tuple[Tr
 
 
 def make_chunk(trainer: Trainer) -> Callable[[TrainState, Hyper, Array], tuple[TrainState, dict[str, Array]]]:
-    """chunk(state, hyper, n) -> (state, metrics averaged over n iterations), for a host that looks in between.
+    """chunk(state, hyper, n) -> (state, metrics averaged over n iterations, and the judge's), for a host that looks in
+    between.
 
     n is traced: one compiled program serves chunks of every length.
     """
@@ -116,7 +157,8 @@ def make_chunk(trainer: Trainer) -> Callable[[TrainState, Hyper, Array], tuple[T
             return state, jax.tree.map(jnp.add, totals, metrics)
 
         state, totals = jax.lax.fori_loop(0, n, body, (state, zeros))
-        return state, jax.tree.map(lambda x: x / n, totals)
+        state, judged = trainer.judge(state)
+        return state, jax.tree.map(lambda x: x / n, totals) | judged
 
     return chunk
 

@@ -371,7 +371,7 @@ def test_vmap_over_garnet_params_runs_many_mdps():
         ("Garnett", {}, ["garnet"]),
         ("zzz", {}, ["garnet", "gymnax/Catch-bsuite"]),  # nothing is near: all are listed
         ("gymnax/Pendulum-v1", {}, ["continuous", "discrete actions"]),
-        ("pgx/go_9x9", {}, ["no pgx environments yet"]),
+        ("pgx/backgammon", {}, ["unknown env 'pgx/backgammon'"]),
         ("atari/Pong", {}, ["no atari environments yet"]),
         ("gymnax/CartPole-v1", {"sticky_actions": 0.1}, ["env_options.sticky_actions=0.1", "gymnax/CartPole-v1"]),
         ("gymnax/Catch-bsuite", {"slippery": False}, ["env_options.slippery=False", "max_steps"]),

@@ -11,12 +11,13 @@ import probe_envs
 import pytest
 from PIL import Image
 
+from purejax_sc import arena, evaluate, muesli, networks, render
 from purejax_sc import config as config_module
-from purejax_sc import evaluate, muesli, networks, render
 from purejax_sc.__main__ import main
+from purejax_sc.arena import Episodes
 from purejax_sc.checkpoint import Agents
 from purejax_sc.envs import make_env
-from purejax_sc.evaluate import Episodes, Options
+from purejax_sc.evaluate import Options
 from purejax_sc.plots import RunError
 from purejax_sc.types import EnvSpec, Model, Params
 
@@ -48,7 +49,8 @@ def counting_model() -> Model:
 
 
 def play(env, choose, num_episodes=4, max_steps=100) -> Episodes:
-    run = jax.jit(lambda key: evaluate.play(env, counting_model(), choose, NOTHING, key, num_episodes, max_steps))
+    player = arena.agent(counting_model(), choose, NOTHING)
+    run = jax.jit(lambda key: arena.play(env, (player,), key, num_episodes, max_steps))
     return jax.device_get(run(jax.random.key(0)))
 
 

@@ -11,15 +11,17 @@ PACKAGE = Path(__file__).parent.parent / "purejax_sc"
 
 # A module imports only from its own package folder and from the rows above its own.
 ROWS = [
-    {"types", "config", "statistics"},
+    {"types", "config", "statistics", "gtp"},
     {"transforms", "returns", "conv", "plots", "devices"},
     {"losses", "consistency", "compare"},
     {"networks", "replay", "envs"},
-    {"muesli", "tabular", "render"},
-    {"train", "search"},
-    {"program", "checkpoint"},
+    {"muesli", "tabular", "render", "search"},
+    {"arena"},
+    {"session"},
+    {"train"},
+    {"program", "checkpoint", "opponents"},
     {"recorder"},
-    {"run", "evaluate", "sweep", "pools"},
+    {"run", "evaluate", "sweep", "pools", "matches"},
     {"__main__"},
 ]
 # What these know of the package; leaves never see a config, an environment or a network.
@@ -27,6 +29,7 @@ ONLY = {
     "types": set(),
     "config": set(),
     "statistics": set(),
+    "gtp": set(),
     "transforms": {"types"},
     "returns": {"types", "transforms"},
     "losses": {"types", "transforms", "returns"},

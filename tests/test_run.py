@@ -27,7 +27,7 @@ def fake_trainer(bad_seed: int = -1, bad_after: int = 0) -> Trainer:
 
     def init(key):
         seed = jax.random.key_data(key)[-1].astype(jnp.float32)
-        return TrainState({"seed": seed, "count": jnp.float32(0)}, (), (), (), key)
+        return TrainState({"seed": seed, "count": jnp.float32(0)}, (), (), (), (), key)
 
     def iterate(whole, hyper):
         state = whole.learner
@@ -46,7 +46,7 @@ def fake_trainer(bad_seed: int = -1, bad_after: int = 0) -> Trainer:
         }
         return whole._replace(learner={"seed": state["seed"], "count": count}), metrics
 
-    return Trainer(init, iterate)
+    return Trainer(init, iterate, lambda state: (state, {}))
 
 
 @pytest.fixture

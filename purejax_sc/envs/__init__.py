@@ -8,7 +8,7 @@ import difflib
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.types import Env
 
-_PLANNED = ("pgx", "atari")
+_PLANNED = ("atari",)
 
 
 def make_env(config: Config) -> Env:
@@ -25,6 +25,11 @@ def make_env(config: Config) -> Env:
             from purejax_sc.envs.sokoban import make_sokoban
 
             return make_sokoban(config.env_options, config.levels)
+        if family == "pgx":
+            from purejax_sc.envs.pgx import make_pgx, pgx_names
+
+            if name in pgx_names():
+                return make_pgx(name, config.env_options)
         from purejax_sc.envs.gymnax import is_registered, make_gymnax
     except ModuleNotFoundError as error:
         package = (error.name or "gymnax").partition(".")[0]
@@ -37,8 +42,10 @@ def make_env(config: Config) -> Env:
 def env_names() -> tuple[str, ...]:
     """Every value of `config.env` that runs."""
     from purejax_sc.envs.gymnax import discrete_names
+    from purejax_sc.envs.pgx import pgx_names
 
-    return ("garnet", "jumanji/Sokoban", *(f"gymnax/{name}" for name in discrete_names()))
+    games = (f"pgx/{name}" for name in pgx_names())
+    return ("garnet", "jumanji/Sokoban", *(f"gymnax/{name}" for name in discrete_names()), *games)
 
 
 def _nearest(name: str) -> list[str]:

@@ -1,0 +1,130 @@
+"""Adapter for Pgx: games of two players who move in turn and see everything, and its games of one player."""
+
+import re
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import pgx
+from pgx import go
+
+from purejax_sc.config import ConfigError, EnvOptions
+from purejax_sc.envs.base import check_options
+from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
+
+# The mover stays the same (backgammon), players hide something, or there are more than two of them.
+_OTHER_GAMES = ("backgammon", "bridge_bidding", "kuhn_poker", "leduc_holdem", "mahjong", "sparrow_mahjong")
+_GO = re.compile(r"go_(\d+)x\1")
+GO_SIZES = range(5, 20)
+GO_KOMI = 7.5
+
+
+class PgxState(NamedTuple):
+    """game: Pgx's own state.   first: int32, Pgx's number of the player who moved first, drawn at random there."""
+
+    game: Any
+    first: Array
+
+
+def pgx_names() -> tuple[str, ...]:
+    """Games that `make_pgx` accepts; Go is played on any square board of 5 to 19."""
+    others = (name for name in pgx.available_envs() if name not in _OTHER_GAMES and not name.startswith("go_"))
+    return (*(f"go_{size}x{size}" for size in GO_SIZES), *others)
+
+
+def make_pgx(name: str, options: EnvOptions) -> Env:
+    """A Pgx game as an `Env`, with discount -1 between two players, who see the board from their own side.
+
+    `Step.player` is 0 for the one who moved first and 1 for the other. With two players, `Step.metrics` has
+    `first_wins`: 1 if the first has won, 0.5 for a draw, 0 else. Raises ConfigError for options that the game lacks.
+
+    Go is scored by area with all stones alive (Tromp-Taylor); White gets the komi. A legal move may repeat a position,
+    which loses at once (positional superko).
+    """
+    size = go_size(name)
+    check_options(f"pgx/{name}", options, () if size is None else ("komi", "max_steps"))
+    return adapt(pgx.make(name) if size is None else make_go(size, options.komi, options.max_steps))
+
+
+def make_go(size: int, komi: float | None = None, max_steps: int | None = None) -> go.Go:
+    """Pgx's own game of Go. None: a komi of 7.5, and 2 moves per point. Raises ConfigError for a komi with draws."""
+    komi = GO_KOMI if komi is None else komi
+    if komi % 1 != 0.5:  # an equal score would be a win for White
+        raise ConfigError(f"env_options.komi={komi:g} allows equal scores: set a half, such as {GO_KOMI}")
+    return go.Go(size=size, komi=komi, max_terminal_steps=max_steps)
+
+
+def go_size(name: str) -> int | None:
+    """The board's side in an environment's whole name, as in pgx/go_9x9; None for other environments."""
+    found = _GO.fullmatch(name.removeprefix("pgx/"))
+    return int(found[1]) if found else None
+
+
+def adapt(game: Any) -> Env:
+    """A Pgx environment of one player, or of two who move in turn, as an `Env`."""
+    with _broadcasting():
+        shapes = jax.eval_shape(game.init, jax.random.key(0))
+    spec = EnvSpec(
+        num_actions=shapes.legal_action_mask.shape[0],
+        obs_shape=shapes.observation.shape,
+        obs_dtype=shapes.observation.dtype,
+        two_player=game.num_players == 2,
+    )
+
+    def show(state: PgxState, reward: Array, moved: Array) -> Step:
+        new, ended = state.game, state.game.terminated
+        turned = jnp.where(new.current_player == moved, 1.0, -1.0)
+        rewards = new.rewards[state.first]  # of the last move; 0 while the game goes on
+        return Step(
+            obs=new.observation,
+            legal=new.legal_action_mask,
+            reward=reward.astype(jnp.float32),
+            discount=jnp.where(ended, 0.0, turned if spec.two_player else 1.0).astype(jnp.float32),
+            truncated=new.truncated & ~ended,
+            player=(new.current_player != state.first).astype(jnp.int32),
+            metrics={"first_wins": (rewards + 1.0) / 2.0} if spec.two_player else {},
+        )
+
+    def init(key: Key, pool: Tree) -> tuple[PgxState, Step]:
+        with _broadcasting():
+            state = game.init(key)
+        first = state.current_player
+        # before the first move nobody has moved: the discount is what it is between two moves
+        return PgxState(state, first), show(PgxState(state, first), jnp.zeros(()), 1 - first)
+
+    def step(key: Key, state: PgxState, action: Array) -> tuple[PgxState, Step]:
+        moved = state.game.current_player
+        with _broadcasting():
+            after = PgxState(game.step(state.game, action, key), state.first)
+        return after, show(after, after.game.rewards[moved], moved)
+
+    return Env(spec, init, step)
+
+
+def _broadcasting() -> AbstractContextManager[None]:
+    """Pgx broadcasts between ranks, which users may have forbidden."""
+    return jax.numpy_rank_promotion("allow")
+
+
+# Go alone
+
+
+def stones(state: PgxState, size: int) -> Array:
+    """The board, int8 [size, size]: 1 Black, -1 White, 0 empty."""
+    return jnp.sign(state.game._x.board).astype(jnp.int8).reshape(size, size)
+
+
+def without_repetition(env: Env, state: PgxState, legal: Array) -> Array:
+    """The legal moves [A] that do not lose at once by repeating a position. It costs a step per action."""
+    after, _ = jax.vmap(lambda action: env.step(jax.random.key(0), state, action))(jnp.arange(len(legal)))
+    return legal & ~after.game._x.is_psk
+
+
+def reopen(game: go.Go, state: PgxState) -> PgxState:
+    """The same position with no pass before it: two passes have ended nothing."""
+    x = state.game._x._replace(consecutive_pass_count=jnp.int32(0))
+    with _broadcasting():
+        ended = game._game.is_terminal(x)
+        legal = game._game.legal_action_mask(x) | ended
+    return state._replace(game=state.game.replace(_x=x, terminated=ended, legal_action_mask=legal))
