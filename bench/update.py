@@ -21,7 +21,7 @@ from purejax_sc.types import EnvSpec, Key, Model, Observation, Sequence
 SPECS = {
     "paper_atari": EnvSpec(num_actions=18, obs_shape=(96, 96, 3), obs_dtype=jnp.dtype("uint8"), two_player=False),
     "sokoban": EnvSpec(num_actions=4, obs_shape=(10, 10, 7), obs_dtype=jnp.dtype("bool"), two_player=False),
-    "paper_go": EnvSpec(num_actions=82, obs_shape=(9, 9, 17), obs_dtype=jnp.dtype("bool"), two_player=True),
+    "go_9x9": EnvSpec(num_actions=82, obs_shape=(9, 9, 17), obs_dtype=jnp.dtype("bool"), two_player=True),
 }
 
 

@@ -127,6 +127,7 @@ def play(env: Env, players: tuple[Player, ...], key: Key, num_episodes: int, max
 
 def start(env: Env, players: tuple[Player, ...], key: Key, num_episodes: int) -> PlayState:
     """The beginning of `num_episodes` = N episodes."""
+    assert len(players) == 1 or env.spec.two_player
     key_env, key_play = jax.random.split(key)
     driver = base.init(env, key_env, num_episodes)
     shown = jax.eval_shape(env.init, key_env, driver.pool)[1].metrics

@@ -28,6 +28,8 @@ def make_drawer(name: str, spec: EnvSpec) -> Drawer:
         return draw_cartpole
     if name == "jumanji/Sokoban":
         return draw_sokoban
+    if spec.two_player and len(spec.obs_shape) == 3 and spec.obs_dtype == bool:
+        return draw_board
     if len(spec.obs_shape) in (2, 3) and min(spec.obs_shape[:2]) > 1:
         return draw_channels
     raise RunError(
@@ -76,6 +78,23 @@ def draw_sokoban(frames: np.ndarray) -> np.ndarray:
     from purejax_sc.envs import sokoban  # which imports Jumanji
 
     return np.asarray(sokoban.draw(np.argmax(frames, axis=-1)))
+
+
+def draw_board(frames: np.ndarray) -> np.ndarray:
+    """A game's planes [T, H, W, C] from its beginning, the first two with the pieces of who moves and of the other.
+
+    Who moved first has the dark pieces, as in Go.
+    """
+    first_to_move = (np.arange(len(frames)) % 2 == 0)[:, None, None]
+    own, other = frames[..., 0], frames[..., 1]
+    dark, light = np.where(first_to_move, own, other), np.where(first_to_move, other, own)
+    distance = np.hypot(*np.mgrid[-7.5:8, -7.5:8])  # of the pixels of a cell of 16x16 from its middle
+    line = (np.abs(np.mgrid[-7.5:8, -7.5:8]) < 1).any(axis=0)
+    empty = np.where(line[..., None], (90, 70, 40), (220, 180, 110)).astype(np.uint8)
+    tiles = np.stack([np.where((distance < 7)[..., None], np.uint8(grey), empty) for grey in (20, 240)] + [empty])
+    codes = np.where(dark, 0, np.where(light, 1, 2))
+    num, height, width = codes.shape
+    return tiles[codes].swapaxes(2, 3).reshape(num, 16 * height, 16 * width, 3)
 
 
 def encode(frames: np.ndarray, suffix: str) -> bytes:

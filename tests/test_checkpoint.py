@@ -24,6 +24,12 @@ from purejax_sc.replay import ReplayState
 
 SMOKE = ["train", "smoke", "--quiet", "--seeds", "2", "checkpoint.updates=4"]  # 16 updates in 4 log points
 
+SELF_PLAY = [
+    "network.width=8", "network.depth=1", "muesli.bins=5", "muesli.unroll=1", "sc.update=none", "train.num_envs=2",
+    "train.batch_sequences=2", "train.sequence_length=8", "train.env_steps=256", "train.log_points=4",
+    "checkpoint.updates=4", "arena.games=8", "arena.earlier=0.3",
+]  # fmt: skip
+
 
 def interrupted(monkeypatch, update: int):
     """Ctrl-C while the log point at `update` is written."""
@@ -94,6 +100,18 @@ def test_side_by_side_half_and_half_equals_the_whole(monkeypatch, tmp_path: Path
         assert main([*vmapped, "--out", str(tmp_path / "half")]) == 130
     assert main([*vmapped, "--out", str(tmp_path / "half"), "--resume"]) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "half")
+
+
+def test_self_play_goes_on_against_the_same_earlier_agent(monkeypatch, tmp_path: Path) -> None:
+    words = ["train", "tic_tac_toe", "--quiet", *SELF_PLAY]
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    assert main([*words, "--out", str(whole)]) == 0
+    with monkeypatch.context() as patch:
+        interrupted(patch, 8)
+        assert main([*words, "--out", str(half)]) == 130
+    assert main([*words, "--out", str(half), "--resume"]) == 0
+    assert_same_run(whole, half)
+    assert all(-1 <= float(row["result_earlier"]) <= 1 for row in table(whole))
 
 
 def test_the_last_few_checkpoints_are_kept(whole: Path) -> None:

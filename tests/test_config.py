@@ -127,4 +127,4 @@ def test_paper_sizes() -> None:
     assert atari.steps_per_iteration == 240
     assert atari.replay_capacity_sequences == 75_000  # 2,250,000 / 30
     assert config.load("sokoban").replay_sequences == 6
-    assert config.load("paper_go").replay_sequences == 0
+    assert config.load("go_9x9").replay_sequences == 0

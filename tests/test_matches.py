@@ -19,13 +19,9 @@ from purejax_sc.session import Session
 
 SMALL = ["network.width=8", "network.kind=mlp", "network.depth=1", "muesli.bins=5", "muesli.unroll=1", "arena.games=0"]
 TINY = [
-    "train.num_envs=2",
-    "train.batch_sequences=2",
-    "train.sequence_length=8",
-    "train.env_steps=32",
-    "sc.update=none",
+    "train.num_envs=2", "train.batch_sequences=2", "train.sequence_length=8", "train.env_steps=32", "sc.update=none",
     "--quiet",
-]
+]  # fmt: skip
 PASS = 25
 GNUGO = "--mode gtp --level 1 --chinese-rules --positional-superko --play-out-aftermath --capture-all-dead"
 # Answers genmove with the vertices of its arguments, in order, and then passes. `crash` ends it, `hang` silences it.

@@ -27,13 +27,6 @@ NUM = 300  # games side by side: one number, so that tests share what they compi
 SLOW = {"shogi", "animal_shogi", "chess"}  # 5, 3 and 2.5 s to import and trace; `test_envs` has them
 
 
-@pytest.fixture(autouse=True)
-def _allow_rank_promotion():
-    """Pgx broadcasts between ranks in some games, Go among them."""
-    with jax.numpy_rank_promotion("allow"):
-        yield
-
-
 def make(name: str, **options) -> Env:
     return make_env(Config(env=f"pgx/{name}", env_options=EnvOptions(**options)))
 

@@ -31,11 +31,12 @@ def make_env(config: Config) -> Env:
             if name in pgx_names():
                 return make_pgx(name, config.env_options)
         from purejax_sc.envs.gymnax import is_registered, make_gymnax
+
+        if family != "gymnax" or not is_registered(name):
+            raise ConfigError(f"unknown env {config.env!r}: the nearest are {', '.join(_nearest(config.env))}")
     except ModuleNotFoundError as error:
         package = (error.name or "gymnax").partition(".")[0]
         raise ConfigError(f"env={config.env!r} needs the package {package}: pip install {package}") from None
-    if family != "gymnax" or not is_registered(name):
-        raise ConfigError(f"unknown env {config.env!r}: the nearest are {', '.join(_nearest(config.env))}")
     return make_gymnax(name, config.env_options)
 
 
@@ -49,7 +50,11 @@ def env_names() -> tuple[str, ...]:
 
 
 def _nearest(name: str) -> list[str]:
-    """Supported names like this one. Families are left out: 'Breakout' and 'minatar/breakout' mean the same."""
+    """Supported names like this one, or all of its family, or all.
+
+    Families do not count for likeness: 'Breakout' and 'minatar/breakout' mean the same.
+    """
+    family = [known for known in env_names() if known.startswith(f"{name.partition('/')[0]}/")]
     stems = {known.rpartition("/")[2].lower(): known for known in env_names()}
     close = difflib.get_close_matches(name.rpartition("/")[2].lower(), list(stems), n=3, cutoff=0.4)
-    return [stems[stem] for stem in close] or list(stems.values())
+    return [stems[stem] for stem in close] or family or list(env_names())

@@ -119,9 +119,15 @@ def check_options(name: str, options: EnvOptions, known: Sequence[str]) -> None:
     """Raise ConfigError if an option is set that the environment `name` does not have."""
     for option, value in options:
         if option not in known and value != EnvOptions.model_fields[option].default:
-            raise ConfigError(f"env_options.{option}={value}: {name} has no such option; it has {', '.join(known)}")
+            others = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"env_options.{option}={value}: {name} has no such option; {others}")
 
 
 def choose_rows(rows: Array, on_true: Tree, on_false: Tree) -> Tree:
     """Choose whole rows of two trees [B, ...] by a mask [B]."""
     return jax.vmap(lambda row, x, y: jax.tree.map(partial(jnp.where, row), x, y))(rows, on_true, on_false)
+
+
+def without_weak_types(state: Tree) -> Tree:
+    """Where one state holds Python numbers and a later one holds arrays, jit would compile twice."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), state)

@@ -9,7 +9,7 @@ import numpy as np
 from gymnax.environments import spaces
 
 from purejax_sc.config import ConfigError, EnvOptions
-from purejax_sc.envs.base import check_options
+from purejax_sc.envs.base import check_options, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 _CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
@@ -75,14 +75,14 @@ def adapt(environment: Any, params: Any, obs_dtype: Any = jnp.float32) -> Env:
 
     def init(key: Key, pool: Tree) -> tuple[Tree, Step]:
         obs, state = environment.reset_env(key, params)
-        return _without_weak_types(state), show(obs, 0.0, False, False)
+        return without_weak_types(state), show(obs, 0.0, False, False)
 
     def step(key: Key, state: Tree, action: Array) -> tuple[Tree, Step]:
         # Not `environment.step`: it resets by itself and loses the final observation.
         obs, state, reward, terminated, _ = environment.step_env(key, state, action, params)
         # The time limit and the end of the game may fall on the same step (DeepSea's always do).
         truncated = environment.is_truncated(state, params) & jnp.logical_not(terminated)
-        return _without_weak_types(state), show(obs, reward, terminated, truncated)
+        return without_weak_types(state), show(obs, reward, terminated, truncated)
 
     return Env(spec, init, step)
 
@@ -113,8 +113,3 @@ def with_sticky_actions(env: Env, probability: float) -> Env:
         return StickyState(env_state, action), shown
 
     return env._replace(init=init, step=step)
-
-
-def _without_weak_types(state: Tree) -> Tree:
-    """Reset states hold Python numbers where later states hold arrays: jit would compile twice."""
-    return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), state)

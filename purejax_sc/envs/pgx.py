@@ -10,7 +10,7 @@ import pgx
 from pgx import go
 
 from purejax_sc.config import ConfigError, EnvOptions
-from purejax_sc.envs.base import check_options
+from purejax_sc.envs.base import check_options, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 # The mover stays the same (backgammon), players hide something, or there are more than two of them.
@@ -88,7 +88,7 @@ def adapt(game: Any) -> Env:
 
     def init(key: Key, pool: Tree) -> tuple[PgxState, Step]:
         with _broadcasting():
-            state = game.init(key)
+            state = without_weak_types(game.init(key))
         first = state.current_player
         # before the first move nobody has moved: the discount is what it is between two moves
         return PgxState(state, first), show(PgxState(state, first), jnp.zeros(()), 1 - first)
@@ -96,7 +96,7 @@ def adapt(game: Any) -> Env:
     def step(key: Key, state: PgxState, action: Array) -> tuple[PgxState, Step]:
         moved = state.game.current_player
         with _broadcasting():
-            after = PgxState(game.step(state.game, action, key), state.first)
+            after = PgxState(without_weak_types(game.step(state.game, action, key)), state.first)
         return after, show(after, after.game.rewards[moved], moved)
 
     return Env(spec, init, step)
