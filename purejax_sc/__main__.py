@@ -178,6 +178,9 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 )
 @click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]")
 @click.option(
+    "--temperature", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Of samples."
+)
+@click.option(
     "--max-steps",
     type=click.IntRange(min=1),
     default=27_000,
@@ -192,13 +195,15 @@ def evaluate(
     episodes: int,
     simulations: int,
     search: Any,
+    temperature: float,
     max_steps: int,
     seed: int,
     render: Path | None,
 ) -> None:
     """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
 
-    They act greedily, by sampling their policy and, with --simulations, by search. KEY=VALUE changes the environment,
+    They act greedily, by sampling their policy and, with --simulations, by search. Games of two are played against
+    random moves. KEY=VALUE changes the environment,
     as in levels.depth=20 (Sokoban; generated levels are held out). Whether an environment can be drawn depends on its
     observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban) and CartPole can.
     """
@@ -210,7 +215,7 @@ def evaluate(
     from purejax_sc.config import ConfigError
     from purejax_sc.plots import RunError
 
-    options = evaluation.Options(episodes, max_steps, simulations, search or "muzero", seed)
+    options = evaluation.Options(episodes, max_steps, simulations, search or "muzero", temperature, seed)
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
     try:
         with _one_line(ConfigError, RunError, OSError):

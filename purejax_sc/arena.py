@@ -95,16 +95,19 @@ def after_opening(player: Player, num_moves: int) -> Player:
 
 
 def make_choices(
-    model: Model, spec: EnvSpec, discount: float, simulations: int = 0, kind: Kind = "muzero"
+    model: Model, spec: EnvSpec, discount: float, simulations: int = 0, kind: Kind = "muzero", temperature: float = 1.0
 ) -> dict[str, Choose]:
-    """An agent's ways to act, by name: `greedy`, `sampled` and, with simulations, `search`."""
+    """An agent's ways to act, by name: `greedy`, `sampled` and, with simulations, `search`.
+
+    temperature: of the samples, which are drawn from pi^(1 / temperature); above 0.
+    """
 
     def logits(params: Params, e: Array, legal: Array) -> Array:
         return masked_logits(model.root_policy(params.root_policy, e), legal)
 
     choices: dict[str, Choose] = {
         "greedy": lambda params, e, legal, key: jnp.argmax(logits(params, e, legal), axis=-1),
-        "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal)),
+        "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal) / temperature),
     }
     if simulations:
         search = make_search(model, spec, simulations, kind)

@@ -34,6 +34,7 @@ class Options(NamedTuple):
     max_steps:   an episode that lasts longer is cut there: Atari's customary limit, 108,000 frames of 4 per step.
     simulations: of a search per action; 0 for no search.
     search:      which search.
+    temperature: of the samples: below 1 likely actions become likelier.
     seed:        of the evaluation's own random numbers.
     """
 
@@ -41,6 +42,7 @@ class Options(NamedTuple):
     max_steps: int = 27_000
     simulations: int = 0
     search: Kind = "muzero"
+    temperature: float = 1.0
     seed: int = 0
 
 
@@ -173,7 +175,8 @@ def _mean_of(values: np.ndarray) -> dict[str, Any]:
 
 
 def make_choices(config: Config, model: Model, spec: EnvSpec, options: Options) -> dict[str, Choose]:
-    return arena.make_choices(model, spec, config.hyper.discount, options.simulations, options.search)
+    discount = config.hyper.discount
+    return arena.make_choices(model, spec, discount, options.simulations, options.search, options.temperature)
 
 
 def players(model: Model, spec: EnvSpec, choose: Choose, params: Params) -> tuple[Player, ...]:

@@ -28,7 +28,7 @@ def make_drawer(name: str, spec: EnvSpec) -> Drawer:
         return draw_cartpole
     if name == "jumanji/Sokoban":
         return draw_sokoban
-    if spec.two_player and len(spec.obs_shape) == 3 and spec.obs_dtype == bool:
+    if spec.two_player and len(spec.obs_shape) == 3 and np.issubdtype(spec.obs_dtype, np.bool_):
         return draw_board
     if len(spec.obs_shape) in (2, 3) and min(spec.obs_shape[:2]) > 1:
         return draw_channels
@@ -89,7 +89,7 @@ def draw_board(frames: np.ndarray) -> np.ndarray:
     own, other = frames[..., 0], frames[..., 1]
     dark, light = np.where(first_to_move, own, other), np.where(first_to_move, other, own)
     distance = np.hypot(*np.mgrid[-7.5:8, -7.5:8])  # of the pixels of a cell of 16x16 from its middle
-    line = (np.abs(np.mgrid[-7.5:8, -7.5:8]) < 1).any(axis=0)
+    line = np.asarray(np.abs(np.mgrid[-7.5:8, -7.5:8]).min(axis=0) < 1)
     empty = np.where(line[..., None], (90, 70, 40), (220, 180, 110)).astype(np.uint8)
     tiles = np.stack([np.where((distance < 7)[..., None], np.uint8(grey), empty) for grey in (20, 240)] + [empty])
     codes = np.where(dark, 0, np.where(light, 1, 2))

@@ -371,7 +371,18 @@ def test_vmap_over_garnet_params_runs_many_mdps():
         ("Garnett", {}, ["garnet"]),
         ("zzz", {}, ["garnet", "gymnax/Catch-bsuite"]),  # nothing is near: all are listed
         ("gymnax/Pendulum-v1", {}, ["continuous", "discrete actions"]),
-        ("pgx/backgammon", {}, ["unknown env 'pgx/backgammon'"]),
+        ("pgx/go_4x4", {}, ["unknown env 'pgx/go_4x4'", "pgx/go_"]),
+        ("pgx/go_20x20", {}, ["unknown env 'pgx/go_20x20'", "pgx/go_"]),
+        ("pgx/go_5x6", {}, ["unknown env 'pgx/go_5x6'", "pgx/go_"]),
+        ("pgx/tic-tac-toe", {}, ["unknown env 'pgx/tic-tac-toe'", "pgx/tic_tac_toe"]),
+        ("pgx/backgammon", {}, ["unknown env 'pgx/backgammon'"]),  # a player moves several times in a row
+        ("pgx/mahjong", {}, ["unknown env 'pgx/mahjong'"]),
+        ("pgx/kuhn_poker", {}, ["unknown env 'pgx/kuhn_poker'"]),  # cards are hidden
+        ("pgx/go_9x9", {"komi": 7}, ["env_options.komi=7", "equal scores", "7.5"]),
+        ("pgx/go_9x9", {"komi": 6.75}, ["env_options.komi=6.75", "7.5"]),
+        ("pgx/go_9x9", {"size": 9}, ["env_options.size=9", "pgx/go_9x9", "komi, max_steps"]),
+        ("pgx/tic_tac_toe", {"komi": 0.5}, ["env_options.komi=0.5", "pgx/tic_tac_toe"]),
+        ("pgx/connect_four", {"max_steps": 5}, ["env_options.max_steps=5", "pgx/connect_four"]),
         ("atari/Pong", {}, ["no atari environments yet"]),
         ("gymnax/CartPole-v1", {"sticky_actions": 0.1}, ["env_options.sticky_actions=0.1", "gymnax/CartPole-v1"]),
         ("gymnax/Catch-bsuite", {"slippery": False}, ["env_options.slippery=False", "max_steps"]),
@@ -387,11 +398,13 @@ def test_what_cannot_run_is_refused_in_one_line(name, options, words):
         assert word in message
 
 
-def test_a_missing_package_is_named_with_its_cure(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnax", None)
-    monkeypatch.delitem(sys.modules, "purejax_sc.envs.gymnax")
-    with pytest.raises(ConfigError, match="pip install gymnax"):
-        make("gymnax/Catch-bsuite")
+@pytest.mark.parametrize(("package", "name"), [("gymnax", "gymnax/Catch-bsuite"), ("pgx", "pgx/tic_tac_toe")])
+def test_a_missing_package_is_named_with_its_cure(monkeypatch, package, name):
+    make(name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"purejax_sc.envs.{package}")
+    with pytest.raises(ConfigError, match=f"pip install {package}"):
+        make(name)
 
 
 def test_options_at_their_defaults_suit_every_environment():

@@ -119,6 +119,14 @@ def test_the_network_that_acted_in_training_plays(actor, preferred, simulations)
         np.testing.assert_array_equal(returns["search"], preferred)
 
 
+def test_the_temperature_sharpens_the_samples():
+    env = probe_envs.reward_by_action()
+    report = evaluate.evaluate(make_agents(env), Options(500, temperature=0.2), env)
+    # A logit of 1 becomes one of 5: a probability of 0.9933, with a standard error of 0.004.
+    np.testing.assert_allclose(report["policies"]["sampled"]["per_seed"]["return"], 0.9933, atol=0.015)
+    assert report["temperature"] == 0.2
+
+
 def test_a_known_return_is_reported():
     env = probe_envs.endless_reward(5)
     report = evaluate.evaluate(make_agents(env), Options(episodes=3), env)
@@ -191,6 +199,18 @@ def test_a_grid_without_channels_has_one_colour():
     drawn = render.draw_channels(np.eye(2, dtype=np.float32)[None])[0]
     assert drawn[0, 0].tolist() == drawn[1, 1].tolist() == render.PALETTE[0].tolist()
     assert drawn[0, 1].tolist() == [render.BACKGROUND] * 3
+
+
+def test_boards_are_drawn_with_dark_pieces_for_the_first_player():
+    frames = np.zeros((3, 2, 3, 2), bool)  # own, other
+    frames[1, 0, 0, 1] = True  # the first player's piece, seen by the second
+    frames[2, 0, 0, 0] = frames[2, 1, 2, 1] = True
+    drawn = render.make_drawer("pgx/go_9x9", EnvSpec(7, (2, 3, 2), np.dtype(bool), True))(frames)
+    assert drawn.shape == (3, 32, 48, 3)
+    grey = drawn[:, 8::16, 8::16].mean(axis=-1)
+    dark, light = grey < 30, grey > 230
+    np.testing.assert_array_equal(dark, [[[0, 0, 0]] * 2, [[1, 0, 0], [0, 0, 0]], [[1, 0, 0], [0, 0, 0]]])
+    np.testing.assert_array_equal(light, [[[0, 0, 0]] * 2, [[0, 0, 0]] * 2, [[0, 0, 0], [0, 0, 1]]])
 
 
 def test_the_pole_leans_to_the_side_of_its_angle_and_the_cart_stands_at_its_position():

@@ -1,6 +1,5 @@
 """Pgx's games: the adapter against plain Python, step for step, and what names and options it takes."""
 
-import sys
 from functools import cache
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from game_references import Game, Rules, mover
 
-from purejax_sc.config import Config, ConfigError, EnvOptions
+from purejax_sc.config import Config, EnvOptions
 from purejax_sc.envs import env_names, make_env
 from purejax_sc.envs.pgx import pgx_names
 from purejax_sc.types import Env
@@ -260,36 +259,3 @@ def test_go_is_played_on_boards_of_5_to_19():
     sizes = [name for name in pgx_names() if name.startswith("go_")]
     assert sizes == [f"go_{size}x{size}" for size in range(5, 20)]
     assert {f"pgx/{name}" for name in pgx_names()} <= set(env_names())
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("go_4x4", {}, ["unknown env 'pgx/go_4x4'", "pgx/go_"]),
-        ("go_20x20", {}, ["unknown env 'pgx/go_20x20'", "pgx/go_"]),
-        ("go_5x6", {}, ["unknown env 'pgx/go_5x6'", "pgx/go_"]),
-        ("tic-tac-toe", {}, ["unknown env 'pgx/tic-tac-toe'", "pgx/tic_tac_toe"]),
-        ("backgammon", {}, ["unknown env 'pgx/backgammon'"]),  # a player moves several times in a row
-        ("mahjong", {}, ["unknown env 'pgx/mahjong'"]),
-        ("kuhn_poker", {}, ["unknown env 'pgx/kuhn_poker'"]),  # cards are hidden
-        ("go_9x9", {"komi": 7}, ["env_options.komi=7", "equal scores", "7.5"]),
-        ("go_9x9", {"komi": 6.75}, ["env_options.komi=6.75", "7.5"]),
-        ("go_9x9", {"size": 9}, ["env_options.size=9", "pgx/go_9x9", "komi, max_steps"]),
-        ("tic_tac_toe", {"komi": 0.5}, ["env_options.komi=0.5", "pgx/tic_tac_toe"]),
-        ("connect_four", {"max_steps": 5}, ["env_options.max_steps=5", "pgx/connect_four"]),
-    ],
-)
-def test_what_cannot_be_played_is_refused_in_one_line(name, options, words):
-    with pytest.raises(ConfigError) as caught:
-        make(name, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message
-
-
-def test_a_missing_package_is_named_with_its_cure(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pgx", None)
-    monkeypatch.delitem(sys.modules, "purejax_sc.envs.pgx")
-    with pytest.raises(ConfigError, match="pip install pgx"):
-        make("tic_tac_toe")
