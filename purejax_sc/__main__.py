@@ -205,7 +205,7 @@ def evaluate(
     They act greedily, by sampling their policy and, with --simulations, by search. Games of two are played against
     random moves. KEY=VALUE changes the environment,
     as in levels.depth=20 (Sokoban; generated levels are held out). Whether an environment can be drawn depends on its
-    observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban) and CartPole can.
+    observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games and CartPole can.
     """
     _check_search(search, simulations)
     _keep_compiled_programs()

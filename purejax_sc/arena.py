@@ -91,7 +91,7 @@ def after_opening(player: Player, num_moves: int) -> Player:
         opening, _ = opener.act(state, obs, (), key_opening)
         return jnp.where(count < num_moves, opening, action), (count + 1, inner)
 
-    return Player(lambda num: (jnp.zeros((), jnp.int32), player.init(num)), act)
+    return Player(lambda num: (jnp.zeros(num, jnp.int32), player.init(num)), act)
 
 
 def make_choices(

@@ -97,11 +97,11 @@ def evaluation_config(config: Config, options: Options, overrides: Sequence[str]
 
 
 def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say = lambda text: None) -> dict[str, Any]:
-    """Play with every agent, greedily, by sampling its policy and, if asked, by search. Games of two are played against
-    uniformly random moves, each side first in half of them; the return of a game is then 1, 0 or -1 to the agent.
+    """Play with every agent, greedily, by sampling its policy and, if asked, by search.
 
-    All ways to act meet the same random numbers, so that they can be compared in pairs. The result for a seed does not
-    depend on which others are evaluated with it.
+    Games of two are played against uniformly random moves, each side first in half of them; the return of a game is
+    then 1, 0 or -1 to the agent. All ways to act meet the same random numbers, so that they can be compared in pairs.
+    The result for a seed does not depend on which others are evaluated with it.
 
     Args:
       agents:  learner states [seeds] and their config.
@@ -175,6 +175,7 @@ def _mean_of(values: np.ndarray) -> dict[str, Any]:
 
 
 def make_choices(config: Config, model: Model, spec: EnvSpec, options: Options) -> dict[str, Choose]:
+    """The ways to act that `options` asks for, by name."""
     discount = config.hyper.discount
     return arena.make_choices(model, spec, discount, options.simulations, options.search, options.temperature)
 

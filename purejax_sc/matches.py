@@ -14,7 +14,7 @@ from scipy import optimize
 from purejax_sc import arena, opponents, plots, statistics
 from purejax_sc.arena import Player
 from purejax_sc.checkpoint import load_agents
-from purejax_sc.config import Config
+from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import make_env
 from purejax_sc.envs.pgx import GO_KOMI, go_size
 from purejax_sc.networks import make_model
@@ -94,14 +94,20 @@ def run(
     Args:
       names:    run directories; `random` for random moves.
       opponent: the command of an engine, against which every seed of every run plays; None for a round robin.
+
+    Raises RunError and ConfigError, and then leaves no directory.
     """
     if opponent is None and len(names) == 1:
         raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
     plots.new_directory(out)
-    if opponent is None:
-        report, games = round_robin(names, options, say), dict[str, str]()
-    else:
-        report, games = against_engine(names, opponent, options, say)
+    try:
+        if opponent is None:
+            report, games = round_robin(names, options, say), dict[str, str]()
+        else:
+            report, games = against_engine(names, opponent, options, say)
+    except (ConfigError, RunError):
+        out.rmdir()  # empty until the end: a mistake leaves nothing
+        raise
     report = {"command": command} | report
     text = json.dumps(report, indent=2, allow_nan=False)
     files = {out / FILE: f"{text}\n".encode()}
@@ -158,21 +164,22 @@ def _session(entrant: Entrant, row: int, options: Options) -> Session:
 
 
 def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    rates = [row["wins"] / row["counted"] for row in rows if row["counted"]]
-    values = np.array(rates) if len(rates) > 1 else np.repeat([1.0, 0.0], _split(rows[0]))
+    """The mean over the seeds that finished a game, with an interval over them, or over the games of an only one."""
+    played = [(row["wins"], row["counted"]) for row in rows if row["counted"]]
+    rates = [wins / games for wins, games in played]
+    values = np.array(rates)
+    if len(played) == 1:
+        (wins, games), *_ = played
+        values = np.repeat([1.0, 0.0], [wins, games - wins])
     rate = float(np.mean(rates)) if rates else None
     return {"run": name, "win_rate": rate, "interval": _interval(values) if len(values) > 1 else None}
-
-
-def _split(row: dict[str, Any]) -> tuple[int, int]:
-    return row["wins"], row["counted"] - row["wins"]
 
 
 # Between agents
 
 
 def round_robin(names: Sequence[str], options: Options, say: Say = lambda text: None) -> dict[str, Any]:
-    """Every pair of entrants plays `options.games`, spread over their seeds.
+    """Every pair of entrants plays `options.games`, or one more if that is odd, spread over their seeds.
 
     Returns `pairs`, with wins, draws and losses of the first, and `elo`, see `rate`, ready for JSON. Raises RunError if
     two entrants are called alike, or if they play different games.
@@ -206,7 +213,7 @@ def round_robin(names: Sequence[str], options: Options, say: Say = lambda text: 
 
 
 def _play_pair(env: Env, one: Entrant, other: Entrant, options: Options, key: Key) -> np.ndarray:
-    """Results [games] of the first entrant: 1, 0 or -1. Seeds meet in turn, with about as many games each."""
+    """Results [games] of the first entrant: 1, 0 or -1. Seeds meet in turn, each time with either side first."""
 
     def play(params: tuple[Any, Any], key: Key, num: int) -> Any:
         sides = [entrant.make_player(x) for entrant, x in zip((one, other), params, strict=True)]
@@ -214,10 +221,11 @@ def _play_pair(env: Env, one: Entrant, other: Entrant, options: Options, key: Ke
         return arena.play(env, opened, key, num, MAX_STEPS).episode_return
 
     compiled = jax.jit(play, static_argnums=2)
-    meetings = min(max(len(one.seeds), len(other.seeds)), options.games)
+    rounds = -(-options.games // 2)
+    meetings = min(max(len(one.seeds), len(other.seeds)), rounds)
     results = []
     for i in range(meetings):
-        num = (i + 1) * options.games // meetings - i * options.games // meetings
+        num = 2 * ((i + 1) * rounds // meetings - i * rounds // meetings)
         chosen = tuple(jax.tree.map(lambda x, i=i: x[i % len(x)], entrant.params) for entrant in (one, other))
         results.append(compiled(chosen, jax.random.fold_in(key, i), num))
     return np.concatenate([np.asarray(x) for x in results])

@@ -11,7 +11,7 @@ from purejax_sc.plots import RunError
 from purejax_sc.session import Session
 
 MOVES_PER_POINT = 4  # of a game; then the board is scored as it is
-GIVE_UP = 3  # games in a row that the engine could not finish
+GIVE_UP = 3  # games, of which the engine has finished none
 
 
 class Game(NamedTuple):
@@ -41,7 +41,7 @@ def play_games(
       timeout:     seconds that the engine may take to answer.
 
     A game does not count if the engine crashes, is silent for too long, answers nonsense, or plays what Pgx calls
-    illegal. Raises RunError if it cannot be started, or could not finish several games in a row.
+    illegal. Raises RunError if it cannot be started, or finishes none of the first few games.
     """
     games: list[Game] = []
     engine = _start(command, timeout, session)
@@ -51,8 +51,8 @@ def play_games(
             rng = np.random.default_rng([seed, len(games) // 2])
             games.append(_play(session, engine, len(games) % 2, num_opening, rng))
             if games[-1].result is None:
-                if len(games) >= GIVE_UP and all(game.result is None for game in games[-GIVE_UP:]):
-                    raise RunError(f"{command!r} could not finish {GIVE_UP} games in a row: {games[-1].ended}")
+                if len(games) == GIVE_UP and all(game.result is None for game in games):
+                    raise RunError(f"{command!r} finished none of {GIVE_UP} games: {games[-1].ended}")
                 engine.close()
                 engine = _start(command, timeout, session)
     finally:
@@ -61,7 +61,7 @@ def play_games(
 
 
 def summarise(games: list[Game]) -> dict[str, Any]:
-    """Counts, ready for JSON: wins by colour, how games ended, and where the engine sees another winner."""
+    """Counts, ready for JSON: wins by colour, how games ended, and the scores that the engine counts otherwise."""
     counted = [game for game in games if game.result is not None]
     return {
         "games": len(games),
@@ -101,17 +101,16 @@ def _start(command: str, timeout: float, session: Session) -> Engine:
 
 def _play(session: Session, engine: Engine, colour: int, num_opening: int, rng: np.random.Generator) -> Game:
     moves: list[int] = []
+    session.clear()
     try:
         engine.set_up(session.size, session.komi)
-        session.clear()
         for _ in range(num_opening):
             _play_random(session, engine, moves, rng)
         ended = _play_out(session, engine, colour, moves)
         engine_score = engine.final_score() if ended in ("passes", "limit") else None
-    except EngineLost as error:
-        return Game(moves, colour, None, f"lost: {error}", gtp.score(session.board(), session.komi), None)
     except GtpError as error:
-        return Game(moves, colour, None, str(error), gtp.score(session.board(), session.komi), None)
+        reason = "engine lost" if isinstance(error, EngineLost) else "protocol error"
+        return Game(moves, colour, None, f"{reason}: {error}", gtp.score(session.board(), session.komi), None)
     score = gtp.score(session.board(), session.komi)
     result: int | None = 1 if score.startswith("BW"[colour]) else -1
     if ended == "resignation":

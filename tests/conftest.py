@@ -1,6 +1,7 @@
 """Settings of all tests: silent broadcasting between ranks is an error, nothing is cached on disk, eight devices."""
 
 import os
+import shutil
 
 import jax
 import pytest
@@ -17,3 +18,13 @@ COMPILE_QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitt
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)
+
+
+@pytest.fixture(scope="session")
+def gnugo_command() -> str:
+    """GNU Go as a GTP engine with Pgx's rules; without it, the test is skipped."""
+    path = shutil.which("gnugo", path=f"{os.environ.get('PATH', '')}:/usr/games")  # where Debian has it
+    if path is None:
+        pytest.skip("GNU Go is not installed: apt-get install gnugo")
+    rules = "--chinese-rules --positional-superko --play-out-aftermath --capture-all-dead"
+    return f"{path} --mode gtp --level 1 {rules}"

@@ -1,7 +1,5 @@
 """The rules of Go: random games in which Pgx and GNU Go must agree. Skipped where GNU Go is not installed."""
 
-import os
-import shutil
 from collections.abc import Iterator
 
 import jax
@@ -13,15 +11,10 @@ from purejax_sc import gtp
 from purejax_sc.envs import pgx
 from purejax_sc.gtp import Engine
 
-RULES = "--mode gtp --level 1 --chinese-rules --positional-superko"
-
 
 @pytest.fixture
-def gnugo() -> Iterator[Engine]:
-    path = shutil.which("gnugo", path=f"{os.environ.get('PATH', '')}:/usr/games")
-    if path is None:
-        pytest.skip("GNU Go is not installed: apt-get install gnugo")
-    with Engine(f"{path} {RULES}") as engine:
+def gnugo(gnugo_command: str) -> Iterator[Engine]:
+    with Engine(gnugo_command) as engine:
         yield engine
 
 

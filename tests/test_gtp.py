@@ -1,9 +1,7 @@
 """The Go Text Protocol: names of moves, the server by hand-written transcripts, the client against bad engines."""
 
-import os
 import re
 import shlex
-import shutil
 import sys
 import threading
 import time
@@ -15,8 +13,6 @@ import pytest
 
 from purejax_sc import gtp
 from purejax_sc.gtp import Engine, EngineLost, GtpError, Reply
-
-GNUGO = shutil.which("gnugo", path=os.environ["PATH"] + ":/usr/games")
 
 
 class FakeGame:
@@ -507,10 +503,8 @@ def test_a_command_is_one_line(command: str, start: Start) -> None:
 
 
 @pytest.fixture
-def gnugo() -> Iterator[Engine]:
-    if GNUGO is None:
-        pytest.skip("GNU Go is not installed")
-    with Engine("gnugo --mode gtp --level 1 --chinese-rules") as engine:
+def gnugo(gnugo_command: str) -> Iterator[Engine]:
+    with Engine(gnugo_command) as engine:
         yield engine
 
 

@@ -75,7 +75,7 @@ def adapt(game: Any) -> Env:
     def show(state: PgxState, reward: Array, moved: Array) -> Step:
         new, ended = state.game, state.game.terminated
         turned = jnp.where(new.current_player == moved, 1.0, -1.0)
-        rewards = new.rewards[state.first]  # of the last move; 0 while the game goes on
+        result = new.rewards[state.first]  # 0 while the game goes on
         return Step(
             obs=new.observation,
             legal=new.legal_action_mask,
@@ -83,7 +83,7 @@ def adapt(game: Any) -> Env:
             discount=jnp.where(ended, 0.0, turned if spec.two_player else 1.0).astype(jnp.float32),
             truncated=new.truncated & ~ended,
             player=(new.current_player != state.first).astype(jnp.int32),
-            metrics={"first_wins": (rewards + 1.0) / 2.0} if spec.two_player else {},
+            metrics={"first_wins": (result + 1.0) / 2.0} if spec.two_player else {},
         )
 
     def init(key: Key, pool: Tree) -> tuple[PgxState, Step]:
