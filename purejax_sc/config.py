@@ -48,6 +48,7 @@ class Hyper(NamedTuple):
     moment_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99  # beta_var
     moment_epsilon: NonNegative = 1e-12  # epsilon_var
     epsilon: Fraction = 0.0  # share of uniform actions in imagination
+    explore: Fraction = 0.0  # share of uniform actions in acting, which the returns correct for
     latent_noise: Fraction = 0.0  # x: root latents are multiplied by U(1 - x, 1 + x)
 
 

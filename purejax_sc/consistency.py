@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc import returns
-from purejax_sc.transforms import masked_logits, scale_gradient
+from purejax_sc.transforms import masked_logits, scale_gradient, with_uniform
 from purejax_sc.types import Array, Key, Model, Params, Scalar
 
 # (k, policy logits [M, A] at z^k, key) -> (action vector [M, A], rho [M]): the imagination policy mu of step k + 1.
@@ -134,8 +134,7 @@ def mu_epsilon(epsilon: Scalar, legal: Array) -> Mu:
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         allowed = legal if k == 0 else jnp.ones_like(legal)
         pi = jax.nn.softmax(masked_logits(logits, allowed))
-        probs = (1.0 - epsilon) * pi + epsilon * allowed / jnp.sum(allowed, axis=-1, keepdims=True)
-        return _draw(key, probs, pi)
+        return _draw(key, with_uniform(pi, allowed, epsilon), pi)
 
     return mu
 

@@ -81,7 +81,7 @@ def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axi
     def iterate(state: TrainState, hyper: Hyper) -> tuple[TrainState, dict[str, Array]]:
         key, key_act, key_learn, key_pool = jax.random.split(state.key, 4)
         params = acting_params(config, state.learner)
-        driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, own(key_act), config)
+        driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, own(key_act), hyper, config)
         rows = _swap_time(fresh)
         ring = replay.add(state.replay, rows) if config.replay_sequences else ()
         new, metrics = _learn(config, learner, state.learner, rows, ring, own(key_learn), hyper)
@@ -169,7 +169,14 @@ def as_arrays(hyper: Hyper) -> Hyper:
 
 
 def act(
-    env: Env, model: Model, params: Params, driver: base.DriverState, carry: Tree, key: Key, config: Config
+    env: Env,
+    model: Model,
+    params: Params,
+    driver: base.DriverState,
+    carry: Tree,
+    key: Key,
+    hyper: Hyper,
+    config: Config,
 ) -> tuple[base.DriverState, Tree, Sequence, EpisodeStats]:
     """Act T steps in every environment: the driver and carry after them, the sequence, the episodes that ended."""
 
@@ -177,7 +184,9 @@ def act(
         driver, carry = state
         key_action, key_env = jax.random.split(key)
         e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], driver.obs), carry)
-        logits = masked_logits(model.root_policy(params.root_policy, e[0]), driver.obs.legal)
+        pi = jax.nn.softmax(masked_logits(model.root_policy(params.root_policy, e[0]), driver.obs.legal))
+        mu = transforms.with_uniform(pi, driver.obs.legal, hyper.explore)
+        logits = masked_logits(jnp.log(mu), driver.obs.legal)
         action = jax.random.categorical(key_action, logits)
         after, reward, discount, episodes = base.step(env, key_env, driver, action)
         return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes)
@@ -225,7 +234,7 @@ def _sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
     def make(key: Key) -> Sequence:
         key_params, key_env, key_act = jax.random.split(key, 3)
         driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
-        return _swap_time(act(env, model, model.init(key_params), driver, carry, key_act, config)[2])
+        return _swap_time(act(env, model, model.init(key_params), driver, carry, key_act, config.hyper, config)[2])
 
     shapes = jax.eval_shape(make, jax.random.key(0))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)

@@ -84,6 +84,11 @@ def masked_logits(logits: Array, legal: Array) -> Array:
     return jnp.where(legal, logits, ILLEGAL)
 
 
+def with_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
+    """A policy [..., A] in which a share of the actions is drawn uniformly from the legal ones [..., A]."""
+    return (1.0 - share) * probs + share * legal / jnp.sum(legal, axis=-1, keepdims=True)
+
+
 def init_moment() -> Moment:
     """The moment before any update."""
     return Moment(nu=jnp.zeros(()), decay_product=jnp.ones(()))

@@ -229,6 +229,20 @@ def test_the_actor_carry_is_stored_and_continues_from_row_to_row():
     assert any(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(carry))
 
 
+def test_exploring_draws_uniform_actions_and_stores_the_policy_that_drew_them():
+    def acted(share):
+        config = small(hyper={"explore": share, "learning_rate": 0.0})
+        return jax.jit(make_train(config))(jax.random.key(0))[0].replay.data
+
+    policy, half, uniform = acted(0.0), acted(0.5), acted(1.0)
+    num_actions = policy.logits.shape[-1]
+    np.testing.assert_allclose(jax.nn.softmax(uniform.logits), 1 / num_actions, rtol=1e-6)
+    # the first observations are the same in all three: learning never happens, and nothing was drawn before
+    mixed = 0.5 * jax.nn.softmax(policy.logits[:, 0]) + 0.5 / num_actions
+    np.testing.assert_allclose(jax.nn.softmax(half.logits[:4, 0]), mixed[:4], rtol=1e-5)
+    assert not np.array_equal(policy.action, uniform.action)
+
+
 @pytest.mark.parametrize("option", [{"replay": {"carry": "zero"}}, {"muesli": {"actor": "online"}}], ids=str)
 def test_driver_options_change_the_run(option):
     network = {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0}

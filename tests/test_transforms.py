@@ -190,6 +190,12 @@ def test_masked_logits_refuse_a_mask_of_another_shape():
         transforms.masked_logits(jnp.zeros((2, 3)), jnp.ones(3, bool))
 
 
+def test_a_uniform_share_goes_to_the_legal_actions_alone():
+    probs, legal = jnp.array([[0.75, 0.25, 0.0]]), jnp.array([[True, True, False]])
+    np.testing.assert_allclose(transforms.with_uniform(probs, legal, 0.2), [[0.7, 0.3, 0.0]], rtol=1e-6)
+    np.testing.assert_array_equal(transforms.with_uniform(probs, legal, 0.0), probs)
+
+
 def test_first_update_of_the_moment_gives_the_batch_moment():
     # nu = 0.01 * 9, debiased by 1 - 0.99
     moment = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.99)
