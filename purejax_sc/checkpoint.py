@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -126,11 +127,13 @@ class Checkpoints:
         learner, actor = read["learner"], read["actor"]
         states = wanted._replace(learner=learner, **actor, replay=read.get("replay", wanted.replay))
         old, new = facts["config"]["train"]["data_shards"], self._config.train.data_shards
-        if "replay" in read and old != new:
+        if isinstance(read.get("replay"), replay.ReplayState) and old != new:
             states = states._replace(replay=jax.vmap(lambda ring: replay.reshard(ring, old, new))(read["replay"]))
         if "replay" in items and "replay" not in stored:
             warn("the checkpoint was written without the replay: it starts empty")
-            states = states._replace(replay=jax.tree.map(lambda x: x[: self._num_rows], fresh().replay))
+            ring = fresh().replay
+            on_device = isinstance(ring, replay.ReplayState)
+            states = states._replace(replay=jax.tree.map(lambda x: x[: self._num_rows], ring) if on_device else ring)
         return self._placed(states, shapes)
 
     def _trimmed(self, shapes: TrainState) -> TrainState:
@@ -148,7 +151,12 @@ class Checkpoints:
             states = jax.tree.map(
                 lambda x: jnp.concatenate([x, *[x[-1:]] * (self._layout.rows - self._num_rows)]), states
             )
-        return jax.device_put(states, jax.tree.map(lambda x: x.sharding, shapes))
+
+        def place(x: Any, like: Any) -> Any:
+            # a driver whose environments are on the host keeps its replay there
+            return x if isinstance(like, np.ndarray) else jax.device_put(x, like.sharding)
+
+        return jax.tree.map(place, states, shapes)
 
     def _set_aside(self, steps: list[int]) -> None:
         """Move damaged checkpoints out of the way of those that will be written with the same names."""

@@ -130,6 +130,15 @@ class TrainConfig(Section):
 class ReplayConfig(Section):
     capacity: Positive = 100_000  # environment steps per seed
     carry: Literal["stored", "zero"] = "stored"  # N2: recurrent state at the start of a replayed sequence
+    file: str | None = None  # Atari: the replay lies in this file, mapped into memory; None is main memory
+
+
+class HostConfig(Section):
+    """Environments on the host, such as Atari's: threads act in them while the learner learns."""
+
+    actors: Positive = 2  # threads, which share `train.num_envs` environments evenly
+    queue: Positive = 2  # blocks of sequences, one per actor and iteration, that may wait for the learner
+    actor_devices: Annotated[int, Field(ge=0)] = 0  # beside the train.data_shards that learn; 0: the first of those
 
 
 class CheckpointConfig(Section):
@@ -193,6 +202,7 @@ class Config(Section):
     network: NetworkConfig = NetworkConfig()
     train: TrainConfig = TrainConfig()
     replay: ReplayConfig = ReplayConfig()
+    host: HostConfig = HostConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     arena: ArenaConfig = ArenaConfig()
     muesli: MuesliConfig = MuesliConfig()

@@ -25,13 +25,15 @@ class Program(NamedTuple):
     shapes:  of the states, with their shardings.
     seconds: spent compiling.
     memory:  bytes, by what they are for.
+    close:   () ends what runs beside the chunks.
     """
 
     init: Callable[[], TrainState]
-    chunk: Callable[[TrainState, int], tuple[TrainState, dict[str, Array]]]
+    chunk: Callable[[TrainState, int], tuple[TrainState, dict[str, Any]]]
     shapes: TrainState
     seconds: float
     memory: dict[str, int | None]
+    close: Callable[[], None] = lambda: None
 
 
 def make_local_trainer(config: Config, layout: Layout) -> Trainer:
@@ -78,9 +80,9 @@ def compile_program(
         shapes=shapes,
         seconds=seconds,
         memory={
-            "program_bytes": _program_bytes(compiled_chunk),
-            "state_bytes": _bytes(shapes),
-            "replay_bytes": _bytes(shapes.replay),
+            "program_bytes": program_bytes(compiled_chunk),
+            "state_bytes": tree_bytes(shapes),
+            "replay_bytes": tree_bytes(shapes.replay),
         },
     )
 
@@ -147,12 +149,12 @@ def state_specs(config: Config) -> TrainState:
     return TrainState(learner=rows, driver=parts, carry=parts, replay=ring, earlier=rows, key=rows)
 
 
-def _bytes(tree: Tree) -> int:
+def tree_bytes(tree: Tree) -> int:
     # a typed key has no size in bytes of its own; its share is negligible
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def _program_bytes(compiled: Any) -> int | None:
+def program_bytes(compiled: Any) -> int | None:
     """Peak memory of a compiled program on a device, donated buffers counted once; None where JAX does not say."""
     stats = compiled.memory_analysis()
     if stats is None:

@@ -9,16 +9,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from purejax_sc import devices, program
+from purejax_sc import devices, program, sebulba
 from purejax_sc.checkpoint import DAMAGED, FOLDER, Checkpoints, difference
 from purejax_sc.config import Config, ConfigError, load, to_yaml
 from purejax_sc.devices import Placement, make_layout
+from purejax_sc.envs import is_host, make_host_pool, make_spec
 from purejax_sc.plots import RunError, replace_file
 from purejax_sc.program import Point, Program, points
 from purejax_sc.recorder import Progress, Recorder
@@ -66,12 +68,12 @@ def train(
         raise ConfigError(f"seed={config.seed} leaves no room for {num_seeds} seeds below 2**31: lower seed")
     seeds = [config.seed + i for i in range(num_seeds)]
     layout = make_layout(num_seeds, config.train.data_shards, placement)
-    trainer = program.make_local_trainer(config, layout)  # validates, so before anything is written
-    devices.on_first_process(lambda: _start_directory(out, config, force, resume))
     first = jax.process_index() == 0
     progress = Progress(config.num_iterations * config.steps_per_iteration * num_seeds, quiet or not first)
+    compile_ = _prepare(config, seeds, layout, resume, progress.say)  # validates, so before anything is written
+    devices.on_first_process(lambda: _start_directory(out, config, force, resume))
     progress.say("compiling")
-    compiled = program.compile_program(trainer, config, seeds, [config.hyper] * num_seeds, layout)
+    compiled = compile_()
     progress.say(f"compiled in {compiled.seconds:.1f} s")
     recorder, checkpoints = Recorder(out, config, seeds, writes=first), Checkpoints(out, config, layout, seeds)
     restored = checkpoints.restore(compiled.shapes, compiled.init, progress.say) if resume else None
@@ -89,9 +91,27 @@ def train(
         raise
     finally:
         progress.close()
+        compiled.close()
         facts = {"status": status, "command": command, "compile_seconds": compiled.seconds, "memory": compiled.memory}
         summary = recorder.close(facts)
     return summary
+
+
+def _prepare(
+    config: Config, seeds: list[int], layout: devices.Layout, resume: bool, say: Callable[[str], None]
+) -> Callable[[], Program]:
+    """Check all that can be checked, and return what compiles the run. Raises ConfigError."""
+    if not is_host(config):
+        trainer = program.make_local_trainer(config, layout)
+        return lambda: program.compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
+    if len(seeds) > 1:
+        raise ConfigError(
+            f"--seeds {len(seeds)}: {config.env} runs on the host, one seed at a time: give each its seed=N and --out"
+        )
+    make_pool = partial(make_host_pool, config)
+    driver = sebulba.Driver(config, make_spec(config), make_pool, layout, resume)
+    say(driver.replay_text)
+    return driver.compile
 
 
 def _loop(

@@ -16,7 +16,19 @@ from purejax_sc import arena, muesli, networks, replay, transforms
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
 from purejax_sc.transforms import masked_logits
-from purejax_sc.types import Array, Env, EpisodeStats, Key, LearnerState, Model, Params, Sequence, Transition, Tree
+from purejax_sc.types import (
+    Array,
+    Env,
+    EpisodeStats,
+    Key,
+    LearnerState,
+    Model,
+    Observation,
+    Params,
+    Sequence,
+    Transition,
+    Tree,
+)
 
 JUDGE = 1  # apart from the other uses of a key
 MAX_STEPS = 10_000  # of a game between players: more than any game lasts
@@ -25,12 +37,13 @@ MAX_STEPS = 10_000  # of a game between players: more than any game lasts
 class TrainState(NamedTuple):
     """Everything that a run carries from one iteration to the next.
 
+    driver: base.DriverState; with environments on the host, the returns of the last episodes.
     carry: the actor's recurrent state [num_envs, ...]. replay: replay.ReplayState, or () when the batch is all fresh.
     earlier: Params that acted earlier in the run, an opponent to be judged against; () where nobody is judged.
     """
 
     learner: LearnerState
-    driver: base.DriverState
+    driver: Any
     carry: Tree
     replay: Any
     earlier: Any
@@ -183,11 +196,7 @@ def act(
     def step(state: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Any]:
         driver, carry = state
         key_action, key_env = jax.random.split(key)
-        e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], driver.obs), carry)
-        pi = jax.nn.softmax(masked_logits(model.root_policy(params.root_policy, e[0]), driver.obs.legal))
-        mu = transforms.with_uniform(pi, driver.obs.legal, hyper.explore)
-        logits = masked_logits(jnp.log(mu), driver.obs.legal)
-        action = jax.random.categorical(key_action, logits)
+        action, logits, carry = choose(model, params, driver.obs, carry, key_action, hyper)
         after, reward, discount, episodes = base.step(env, key_env, driver, action)
         return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes)
 
@@ -196,6 +205,17 @@ def act(
     obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), steps.obs, after.obs)
     sequence = Sequence(obs, steps.action, steps.logits, steps.reward, steps.discount, carry)
     return after, carry_after, sequence, jax.tree.map(jnp.sum, episodes)
+
+
+def choose(
+    model: Model, params: Params, obs: Observation, carry: Tree, key: Key, hyper: Hyper
+) -> tuple[Array, Array, Tree]:
+    """Draw an action in every row of obs [B, ...]: int32 [B], the logits [B, A] it was drawn by, the carry after it."""
+    e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
+    pi = jax.nn.softmax(masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal))
+    mu = transforms.with_uniform(pi, obs.legal, hyper.explore)
+    logits = masked_logits(jnp.log(mu), obs.legal)
+    return jax.random.categorical(key, logits), logits, carry
 
 
 def _learn(
@@ -251,9 +271,14 @@ def _check_memory(config: Config, env: Env, model: Model, num_seeds: int) -> Non
     stats = jax.local_devices()[0].memory_stats() or {}
     memory = stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     need = num_seeds * replay_bytes(config, env, model)
+    check_replay_fits(config, need, memory, "the device", num_seeds)
+
+
+def check_replay_fits(config: Config, need: int, memory: int, owner: str, num_seeds: int = 1) -> None:
+    """Raise ConfigError if replays that need so many bytes do not fit in the `memory` of their owner."""
     if need > memory:
         fits = int(config.replay.capacity * memory / need / 2)
         raise ConfigError(
-            f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), the device"
+            f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), {owner}"
             f" has {memory / 2**30:.1f} GiB: set replay.capacity={fits} or less"
         )
