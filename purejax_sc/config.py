@@ -99,6 +99,37 @@ class LevelsConfig(Section):
         return self
 
 
+class AtariConfig(Section):
+    """Atari: the protocol of the paper, and the engine that plays it."""
+
+    backend: Literal["envpool", "ale"] = "envpool"  # "ale" is ale-py's vector environment
+    size: Annotated[int, Field(ge=8)] = 96  # side of a frame in pixels
+    gray: bool = False
+    stack: Positive = 1  # frames that the agent sees at once, the latest last
+    sticky: Annotated[float, Field(ge=0, lt=1)] = 0.25  # probability that a frame repeats the frame's action before it
+    full_actions: bool = True  # all 18 of the joystick; else those that the game uses
+    repeat: Positive = 4  # frames per agent step
+    max_over: Positive = 2  # last frames of a step whose maximum is seen. Paper: 4; engines have 2, 4 makes them slower
+    max_frames: Positive = 108_000  # half an hour; then an episode is truncated
+    threads: Positive | None = None  # of the engine; None for as many as there are cores or games, whichever is less
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "AtariConfig":
+        if self.max_over not in (2, self.repeat) or self.max_over > self.repeat:
+            choices = " or ".join(str(n) for n in sorted({min(2, self.repeat), self.repeat}))
+            raise ValueError(
+                f"atari.max_over={self.max_over} is not possible with atari.repeat={self.repeat}: set"
+                f" atari.max_over={choices}"
+            )
+        if self.max_frames % self.repeat:
+            whole = -(-self.max_frames // self.repeat) * self.repeat
+            raise ValueError(
+                f"atari.max_frames={self.max_frames} is no multiple of atari.repeat={self.repeat}: set"
+                f" atari.max_frames={whole}"
+            )
+        return self
+
+
 class NetworkConfig(Section):
     """`mlp` and `minatar`: feed-forward encoder, residual MLP model. `impala`: the paper's deep ResNet + LSTM
     encoder with an LSTM model. `muzero`: residual convolutions for the encoder and the model."""
@@ -199,6 +230,7 @@ class Config(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     env_options: EnvOptions = EnvOptions()
     levels: LevelsConfig = LevelsConfig()
+    atari: AtariConfig = AtariConfig()
     network: NetworkConfig = NetworkConfig()
     train: TrainConfig = TrainConfig()
     replay: ReplayConfig = ReplayConfig()
@@ -266,6 +298,12 @@ class Config(Section):
     @pydantic.model_validator(mode="after")
     def _check_sizes(self) -> "Config":
         train, capacity = self.train, self.replay_capacity_sequences
+        changed = [name for name, value in self.atari if value != AtariConfig.model_fields[name].default]
+        if changed and not self.env.startswith("atari/"):
+            raise ValueError(
+                f"atari.{changed[0]}={getattr(self.atari, changed[0])} has no effect with env={self.env!r}: leave it"
+                " out, or choose a game such as atari/Pong"
+            )
         if self.fresh_sequences < 1:
             raise ValueError(f"train.replay_share={train.replay_share} leaves no fresh sequence in a batch: lower it")
         if train.num_envs % self.fresh_sequences:

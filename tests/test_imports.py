@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "purejax_sc"
 # A module imports only from its own package folder and from the rows above its own.
 ROWS = [
     {"types", "config", "statistics", "gtp"},
-    {"transforms", "returns", "conv", "plots", "devices"},
+    {"transforms", "returns", "conv", "plots", "devices", "scores"},
     {"losses", "consistency", "compare"},
     {"networks", "replay", "envs"},
     {"muesli", "tabular", "render", "search"},
@@ -36,14 +36,25 @@ ONLY = {
     "consistency": {"types", "transforms", "returns"},
     "replay": {"types"},
     "networks": {"types", "config", "transforms", "conv"},
-    "envs": {"types", "config"},
+    "scores": {"statistics"},
+    "envs": {"types", "config", "scores"},
     "plots": {"statistics"},
     "devices": {"types", "config"},
     "compare": {"config", "statistics", "plots"},
     "tabular": {"types", "config", "statistics", "transforms", "plots", "consistency", "envs"},
 }
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
-HEAVY = ("gymnax", "jumanji", "matplotlib", "tensorflow_probability", "tensorboardX", "jax")
+HEAVY = (
+    "gymnax",
+    "jumanji",
+    "matplotlib",
+    "tensorflow_probability",
+    "tensorboardX",
+    "jax",
+    "envpool",
+    "ale_py",
+    "gymnasium",
+)
 
 
 def module_of(path: Path) -> str:

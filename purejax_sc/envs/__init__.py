@@ -1,21 +1,53 @@
 """Environments by name: `make_env(config)` gives one unbatched `Env`, `base` runs a batch of them.
 
-Packages that hold environments are imported only when one of theirs is asked for.
+Those of which `is_host(config)` says so run on the host instead: `make_host_pool` gives a batch of them. Packages that
+hold environments are imported only when one of theirs is asked for.
 """
 
 import difflib
 
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.types import Env
+from purejax_sc.envs.host import HostPool
+from purejax_sc.types import Env, EnvSpec
 
-_PLANNED = ("atari",)
+
+def is_host(config: Config) -> bool:
+    """Whether the environment runs on the host, outside of compiled programs."""
+    return config.env.startswith("atari/")
+
+
+def make_spec(config: Config) -> EnvSpec:
+    """The spec of any environment; on the host that of one frame, before stacking. Raises ConfigError."""
+    if not is_host(config):
+        return make_env(config).spec
+    _check_host(config)
+    from purejax_sc.envs.atari import make_atari_spec
+
+    try:
+        return make_atari_spec(config)
+    except ModuleNotFoundError as error:
+        raise _missing_engine(config, error) from None
+
+
+def make_host_pool(config: Config, num_envs: int, seed: int) -> HostPool:
+    """`num_envs` environments on the host; those of another seed are independent of them. Raises ConfigError."""
+    if not is_host(config):
+        raise ConfigError(f"env={config.env!r} runs on the device, not on the host")
+    _check_host(config)
+    from purejax_sc.envs.atari import make_atari_pool
+
+    try:
+        return make_atari_pool(config, num_envs, seed)
+    except ModuleNotFoundError as error:
+        raise _missing_engine(config, error) from None
 
 
 def make_env(config: Config) -> Env:
     """The environment that `config.env` names, with `config.env_options`. Raises ConfigError."""
     family, _, name = config.env.partition("/")
-    if family in _PLANNED:
-        raise ConfigError(f"env={config.env!r}: this version has no {family} environments yet; try gymnax/Catch-bsuite")
+    if is_host(config):
+        _check_host(config)
+        raise ConfigError(f"env={config.env!r} runs on the host and cannot be compiled: this needs another environment")
     try:
         if config.env == "garnet":
             from purejax_sc.envs.garnet import make_garnet
@@ -41,7 +73,7 @@ def make_env(config: Config) -> Env:
 
 
 def env_names() -> tuple[str, ...]:
-    """Every value of `config.env` that runs."""
+    """Every value of `config.env` that runs on the device."""
     from purejax_sc.envs.gymnax import discrete_names
     from purejax_sc.envs.pgx import pgx_names
 
@@ -49,12 +81,34 @@ def env_names() -> tuple[str, ...]:
     return ("garnet", "jumanji/Sokoban", *(f"gymnax/{name}" for name in discrete_names()), *games)
 
 
-def _nearest(name: str) -> list[str]:
-    """Supported names like this one, or all of its family, or all.
+def host_names() -> tuple[str, ...]:
+    """Every value of `config.env` that runs on the host."""
+    from purejax_sc.envs.atari import atari_names
 
-    Families do not count for likeness: 'Breakout' and 'minatar/breakout' mean the same.
+    return tuple(f"atari/{name}" for name in atari_names())
+
+
+def _check_host(config: Config) -> None:
+    if config.env not in host_names():
+        raise ConfigError(f"unknown env {config.env!r}: the nearest are {', '.join(_nearest(config.env))}")
+
+
+def _missing_engine(config: Config, error: ModuleNotFoundError) -> ConfigError:
+    package = (error.name or config.atari.backend).partition(".")[0]
+    return ConfigError(f"env={config.env!r} needs the package {package}: pip install 'purejax-sc[atari]'")
+
+
+def _nearest(name: str) -> list[str]:
+    """Supported names like this one, or all of its family, or all of the device.
+
+    Families do not count for likeness, as 'Breakout' and 'minatar/breakout' mean the same, but for Atari's.
     """
-    family = [known for known in env_names() if known.startswith(f"{name.partition('/')[0]}/")]
-    stems = {known.rpartition("/")[2].lower(): known for known in env_names()}
-    close = difflib.get_close_matches(name.rpartition("/")[2].lower(), list(stems), n=3, cutoff=0.4)
-    return [stems[stem] for stem in close] or family or list(env_names())
+    family, _, stem = name.lower().rpartition("/")
+    close = _like(stem, host_names()) if family == "atari" else _like(stem, env_names()) + _like(stem, host_names())
+    known = (*env_names(), *host_names())
+    return close or [other for other in known if other.startswith(f"{family}/")] or list(env_names())
+
+
+def _like(stem: str, names: tuple[str, ...]) -> list[str]:
+    stems = {known.rpartition("/")[2].lower(): known for known in names}
+    return [stems[close] for close in difflib.get_close_matches(stem, list(stems), n=3, cutoff=0.5)]

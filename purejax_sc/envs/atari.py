@@ -1,0 +1,287 @@
+"""Atari 2600 games on the host, played by EnvPool or by ale-py's vector environment, with one interface.
+
+Both run the Arcade Learning Environment and give the same frames, rewards and ends, but for one thing: EnvPool cannot
+start without a no-op, so that its episodes begin one emulator frame later than ale-py's.
+"""
+
+import re
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from purejax_sc.config import AtariConfig, Config
+from purejax_sc.envs.base import check_options
+from purejax_sc.envs.host import HostPool, HostStep, first_step, next_step
+from purejax_sc.scores import SCORES
+from purejax_sc.types import EnvSpec
+
+JOYSTICK = 18  # all actions of the Arcade Learning Environment: nothing, fire, eight directions, these with fire
+# Skiing knows no fire: its full action set is nothing and eight directions. Actions with fire act as those without.
+_WITHOUT_FIRE = np.array([0, 0, *range(1, 9), *range(1, 9)])
+
+
+class Played(NamedTuple):
+    """What an engine shows of n rows: frame uint8 [n, H, W, C], reward [n], terminated bool [n], truncated bool [n]."""
+
+    frame: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+
+class Engine(Protocol):
+    """B games. A row whose episode has ended resets at its next action, whatever that is, and plays no frame.
+
+    rows: int32 [n], increasing. `recv` takes the rows of the last `send`.
+    """
+
+    def start(self) -> np.ndarray:
+        """First frames uint8 [B, H, W, C]."""
+
+    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
+        """Act in some rows: int32 [n]."""
+
+    def recv(self, rows: np.ndarray) -> Played:
+        """What followed in arrays that the engine does not write to again. Waits."""
+
+    def close(self) -> None: ...
+
+
+def atari_names() -> tuple[str, ...]:
+    """The 57 games of the literature, in EnvPool's spelling."""
+    return tuple(SCORES)
+
+
+def make_atari_spec(config: Config) -> EnvSpec:
+    """The spec of one frame of the game that `config.env` names; starts no game.
+
+    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where an engine is needed and not installed.
+    """
+    game = _game(config)
+    options = config.atari
+    num_actions = JOYSTICK if options.full_actions else _ENGINES[options.backend].count_actions(game)
+    shape = (options.size, options.size, 1 if options.gray else 3)
+    return EnvSpec(num_actions, shape, np.dtype(np.uint8), two_player=False)
+
+
+def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
+    """`num_envs` games of the one that `config.env` names. Pools with different seeds are independent.
+
+    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where the engine is not installed.
+    """
+    spec = make_atari_spec(config)
+    options = config.atari
+    # An engine takes the maximum over two frames by itself. For that over all of a step it plays them one by one.
+    inner_steps = 1 if options.max_over < options.repeat or options.repeat == 2 else options.repeat
+    seeds = np.random.SeedSequence(seed).generate_state(num_envs) % np.uint32(2**31 - 1)
+    engine = _ENGINES[options.backend](_game(config), options, seeds.astype(np.int32), inner_steps)
+    return AtariPool(spec, num_envs, engine, options.repeat, inner_steps, _action_table(config))
+
+
+class AtariPool:
+    """A `HostPool` of games.
+
+    With several inner steps, the frame is the maximum over those of one agent step. They are scaled down before, unlike
+    in an engine's own maximum over two, which makes no difference for what flickers in one place.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        num_envs: int,
+        engine: Engine,
+        frames_per_step: int,
+        inner_steps: int,
+        action_table: np.ndarray,
+    ) -> None:
+        self.spec = spec
+        self.num_envs = num_envs
+        self._engine = engine
+        self._frames_per_step = frames_per_step
+        self._inner_steps = inner_steps
+        self._action_table = action_table
+        self._rows = np.arange(num_envs, dtype=np.int32)
+        self._action = np.zeros(num_envs, np.int32)  # the engine's, sent last
+        self._shown: HostStep | None = None
+
+    def recv(self) -> HostStep:
+        if self._shown is None:
+            self._shown = first_step(self._engine.start())
+        else:
+            played = self._play_on(self._engine.recv(self._rows), resets=self._shown.ended)
+            self._shown = next_step(self._shown, *played, frames_per_step=self._frames_per_step)
+        return self._shown
+
+    def send(self, action: np.ndarray) -> None:
+        """Act in every game: integer [B]. Raises ValueError for other actions than the spec's: an engine would hang."""
+        action = np.asarray(action)
+        if action.shape != (self.num_envs,) or action.min() < 0 or action.max() >= self.spec.num_actions:
+            raise ValueError(f"actions must be {self.num_envs} numbers from 0 to {self.spec.num_actions - 1}: {action}")
+        self._action = self._action_table[action]
+        self._engine.send(self._action, self._rows)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _play_on(self, played: Played, resets: np.ndarray) -> Played:
+        """The rest of an agent step after its first frame, in rows that have not reset and go on."""
+        for _ in range(self._inner_steps - 1):
+            rows = self._rows[~(resets | played.terminated | played.truncated)]
+            if not len(rows):
+                break
+            self._engine.send(self._action[rows], rows)
+            more = self._engine.recv(rows)
+            played.frame[rows] = np.maximum(played.frame[rows], more.frame)
+            played.reward[rows] += more.reward
+            played.terminated[rows] = more.terminated
+            played.truncated[rows] = more.truncated
+        return played
+
+
+class EnvPoolEngine:
+    """EnvPool as an `Engine`; the memory of what it returns belongs to the receiver."""
+
+    def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
+        import envpool
+
+        frame_skip = options.repeat // inner_steps
+        self._pool: Any = envpool.make(
+            f"{game}-v5",
+            env_type="gymnasium",
+            num_envs=len(seeds),
+            seed=seeds.tolist(),
+            num_threads=options.threads or 0,
+            max_episode_steps=options.max_frames // frame_skip,
+            frame_skip=frame_skip,
+            img_height=options.size,
+            img_width=options.size,
+            gray_scale=options.gray,
+            stack_num=1,
+            repeat_action_probability=options.sticky,
+            full_action_space=options.full_actions,
+            noop_max=1,  # one no-op, as 0 crashes it
+            use_fire_reset=False,
+            episodic_life=False,
+            zero_discount_on_life_loss=False,
+            reward_clip=False,
+        )
+
+    @staticmethod
+    def count_actions(game: str) -> int:
+        """Actions that the game uses."""
+        import envpool
+
+        return envpool.make_spec(f"{game}-v5", full_action_space=False).action_space.n
+
+    def start(self) -> np.ndarray:
+        self._pool.async_reset()
+        return self._channels_last(self._pool.recv()[0])
+
+    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
+        self._pool.send(action, rows)
+
+    def recv(self, rows: np.ndarray) -> Played:
+        obs, reward, _, truncated, info = self._pool.recv()
+        assert np.array_equal(info["env_id"], rows)
+        # Its own `terminated` is False where the game is over at the cap.
+        return Played(self._channels_last(obs), reward, info["terminated"].astype(bool), truncated)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    @staticmethod
+    def _channels_last(obs: np.ndarray) -> np.ndarray:
+        """A view: whoever copies the frames to where they stay reorders them on the way."""
+        return np.moveaxis(obs, 1, -1)
+
+
+class AleEngine:
+    """ale-py's vector environment as an `Engine`.
+
+    It steps all of its games or none, so that with several inner steps there is one vector environment per game.
+    """
+
+    def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
+        from ale_py.vector_env import AtariVectorEnv
+        from gymnasium.vector import AutoresetMode
+
+        self._gray = options.gray
+        self._seeds = seeds[None] if inner_steps == 1 else seeds[:, None]
+        frame_skip = options.repeat // inner_steps
+        self._pools: list[Any] = [
+            AtariVectorEnv(
+                rom_name(game),
+                num_envs=len(part),
+                num_threads=(options.threads or 0) if inner_steps == 1 else 1,
+                autoreset_mode=AutoresetMode.NEXT_STEP,
+                max_num_frames_per_episode=options.max_frames,
+                frameskip=frame_skip,
+                maxpool=frame_skip > 1,
+                img_height=options.size,
+                img_width=options.size,
+                grayscale=options.gray,
+                stack_num=1,
+                repeat_action_probability=options.sticky,
+                full_action_space=options.full_actions,
+                noop_max=0,
+                use_fire_reset=False,
+                episodic_life=False,
+                life_loss_info=False,
+                reward_clipping=False,
+            )
+            for part in self._seeds
+        ]
+
+    @staticmethod
+    def count_actions(game: str) -> int:
+        """Actions that the game uses."""
+        import ale_py
+
+        path = ale_py.roms.get_rom_path(rom_name(game))
+        assert path is not None, game
+        ale = ale_py.ALEInterface()
+        ale.loadROM(path)
+        return len(ale.getMinimalActionSet())
+
+    def start(self) -> np.ndarray:
+        shown = [pool.reset(seed=seeds)[0] for pool, seeds in zip(self._pools, self._seeds, strict=True)]
+        return self._frames(np.concatenate(shown))
+
+    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
+        if len(self._pools) == 1:
+            self._pools[0].send(action)
+            return
+        for i, row in enumerate(rows):
+            self._pools[row].send(action[i : i + 1])
+
+    def recv(self, rows: np.ndarray) -> Played:
+        pools = self._pools if len(self._pools) == 1 else [self._pools[row] for row in rows]
+        obs, reward, terminated, truncated = zip(*(pool.recv()[:4] for pool in pools), strict=True)
+        frame = self._frames(np.concatenate(obs))
+        return Played(frame, np.concatenate(reward), np.concatenate(terminated), np.concatenate(truncated))
+
+    def close(self) -> None:
+        self._pools = []  # they end with their last reference
+
+    def _frames(self, obs: np.ndarray) -> np.ndarray:
+        return obs[:, 0, ..., None] if self._gray else obs[:, 0]
+
+
+_ENGINES: dict[str, Any] = {"envpool": EnvPoolEngine, "ale": AleEngine}
+
+
+def rom_name(game: str) -> str:
+    """ale-py's spelling: ms_pacman for MsPacman."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower()
+
+
+def _game(config: Config) -> str:
+    check_options(config.env, config.env_options, ())
+    return config.env.removeprefix("atari/")
+
+
+def _action_table(config: Config) -> np.ndarray:
+    """The engine's number of each of our actions."""
+    if config.env == "atari/Skiing" and config.atari.full_actions:
+        return _WITHOUT_FIRE.astype(np.int32)
+    return np.arange(JOYSTICK, dtype=np.int32)
