@@ -13,15 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.config import Config, Hyper
+from purejax_sc.config import Config
 from purejax_sc.envs.host import HostPool, HostStep
 from purejax_sc.plots import RunError
-from purejax_sc.train import choose
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Sequence, Tree
 
 POLL_SECONDS = 0.2  # how soon a thread notices that another one has failed
 
 MakePool = Callable[[int, int], HostPool]  # (number of environments, seed)
+# (params, Observation [B, ...] in stacks, carry, key) -> (action [B], what else is to be known, carry)
+Pick = Callable[[Params, Observation, Tree, Key], tuple[Array, Tree, Tree]]
+# (params, Memory, Observation [B, ...] of single frames, key) -> (action [B], what else is known, Memory, next key)
+Act = Callable[[Params, "Memory", Observation, Key], tuple[Array, Tree, "Memory", Key]]
 
 
 class Memory(NamedTuple):
@@ -90,27 +93,34 @@ def row_shapes(config: Config, spec: EnvSpec, model: Model) -> Sequence:
     return Sequence(obs, shape((steps,), np.int32), logits, number, number, carry)
 
 
-def network_spec(spec: EnvSpec, num_frames: int) -> EnvSpec:
-    """The environment as the network sees it: frames in stacks."""
-    *size, channels = spec.obs_shape
-    return spec._replace(obs_shape=(*size, num_frames * channels))
+def make_act(pick: Pick) -> Act:
+    """Act by what the network sees of single frames, with a stack and a carry in memory."""
 
-
-def make_act(model: Model) -> Callable[..., tuple[Array, Array, Memory, Key]]:
-    """act(hyper, params, memory, obs, key) -> (action [B], logits [B, A], memory, next key); obs of single frames."""
-
-    def act(
-        hyper: Hyper, params: Params, memory: Memory, obs: Observation, key: Key
-    ) -> tuple[Array, Array, Memory, Key]:
+    def act(params: Params, memory: Memory, obs: Observation, key: Key) -> tuple[Array, Tree, Memory, Key]:
         key, key_action = jax.random.split(key)
         channels = obs.frame.shape[-1]
         repeated = jnp.tile(obs.frame, memory.stack.shape[-1] // channels)
         later = jnp.concatenate([memory.stack[..., channels:], obs.frame], axis=-1)
         stack = jnp.where(obs.first[:, None, None, None], repeated, later)
-        action, logits, carry = choose(model, params, obs._replace(frame=stack), memory.carry, key_action, hyper)
-        return action, logits, Memory(stack, carry), key
+        action, said, carry = pick(params, obs._replace(frame=stack), memory.carry, key_action)
+        return action, said, Memory(stack, carry), key
 
     return act
+
+
+def first_memory(config: Config, spec: EnvSpec, model: Model, num_envs: int) -> Memory:
+    """Before the first observations of so many environments."""
+    *size, channels = spec.obs_shape
+    stack = jnp.zeros((num_envs, *size, config.atari.stack * channels), spec.obs_dtype)
+    return Memory(stack, model.initial_carry(num_envs))
+
+
+def observation(step: HostStep, action: np.ndarray, num_actions: int) -> Observation:
+    """What `step` shows after `action` [B], of single frames."""
+    legal = np.ones((len(action), num_actions), bool)
+    prev_action = np.where(step.first, 0, action).astype(np.int32)
+    arrays: tuple[Any, ...] = (step.frame, legal, prev_action, step.reward, step.first, step.valid)
+    return Observation(*arrays)
 
 
 class Actors:
@@ -128,8 +138,8 @@ class Actors:
         """Act from the next block on by the parameters after so many updates: one copy per actor, on its device."""
         self._published = [(copy, updates) for copy in params]
 
-    def start(self, index: int, seed: int, act: Callable[..., Any], memory: Memory, key: Key) -> None:
-        """Start an actor, once parameters are published. seed: of its environments. act: of `make_act`, but `hyper`."""
+    def start(self, index: int, seed: int, act: Act, memory: Memory, key: Key) -> None:
+        """Start an actor, once parameters are published. seed: of its environments. act: compiled for its device."""
         thread = threading.Thread(
             target=self._run, args=(index, seed, act, memory, key), name=f"actor {index}", daemon=True
         )
@@ -154,7 +164,7 @@ class Actors:
             thread.join()
         self._threads = []
 
-    def _run(self, index: int, seed: int, act: Callable[..., Any], memory: Memory, key: Key) -> None:
+    def _run(self, index: int, seed: int, act: Act, memory: Memory, key: Key) -> None:
         try:
             pool = self._make_pool(self._config.train.num_envs // self._config.host.actors, seed)
             try:
@@ -164,7 +174,7 @@ class Actors:
         except BaseException as error:  # for the learner's thread, whatever it is
             self._errors.put(error)
 
-    def _act_without_end(self, index: int, pool: HostPool, act: Callable[..., Any], memory: Memory, key: Key) -> None:
+    def _act_without_end(self, index: int, pool: HostPool, act: Act, memory: Memory, key: Key) -> None:
         tape = _Tape(self._config.atari.stack, self._spec.num_actions, pool.recv())
         waited = 0.0
         while not self._stop.is_set():
@@ -172,8 +182,8 @@ class Actors:
             params, updates = self._published[index]
             carry = jax.device_get(memory.carry)
             for _ in range(self._config.train.sequence_length):
-                action, logits, memory, key = act(params, memory, tape.obs, key)
-                action = np.asarray(action)
+                chosen, logits, memory, key = act(params, memory, tape.obs, key)
+                action = np.asarray(chosen)
                 pool.send(action)
                 tape.add(action, np.asarray(logits), pool.recv())
             acting = time.perf_counter() - start
@@ -196,13 +206,11 @@ class _Tape:
     """Collects what an actor sees and does, and makes blocks of it."""
 
     def __init__(self, num_frames: int, num_actions: int, first: HostStep) -> None:
-        num_envs = len(first.first)
-        self._num_frames = num_frames
-        self._legal = np.ones((num_envs, num_actions), bool)
+        self._num_frames, self._num_actions = num_frames, num_actions
         self._done: list[tuple[np.ndarray, ...]] = []
         self._ends: list[HostStep] = []
         # what comes before an episode is never looked at
-        self._seen = [self._observation(first, np.zeros(num_envs, np.int32))] * num_frames
+        self._seen = [observation(first, np.zeros(len(first.first), np.int32), num_actions)] * num_frames
 
     @property
     def obs(self) -> Observation:
@@ -212,7 +220,7 @@ class _Tape:
     def add(self, action: np.ndarray, logits: np.ndarray, after: HostStep) -> None:
         self._done.append((action, logits, after.reward, after.discount))
         self._ends.append(after._replace(frame=np.zeros(0)))  # only its statistics
-        self._seen.append(self._observation(after, action))
+        self._seen.append(observation(after, action, self._num_actions))
 
     def block(self, carry: Tree, updates: int, waited: float) -> Block:
         """What was collected since the last block. carry: before its first step."""
@@ -230,11 +238,6 @@ class _Tape:
         }
         self._seen, self._done, self._ends = self._seen[-self._num_frames :], [], []
         return Block(rows, episodes, returns, updates, waited)
-
-    def _observation(self, step: HostStep, action: np.ndarray) -> Observation:
-        prev_action = np.where(step.first, 0, action).astype(np.int32)
-        arrays: tuple[Any, ...] = (step.frame, self._legal, prev_action, step.reward, step.first, step.valid)
-        return Observation(*arrays)
 
 
 def _over_time(steps: list[Any]) -> tuple[Any, ...]:

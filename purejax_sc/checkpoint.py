@@ -23,7 +23,7 @@ from purejax_sc import config as configs
 from purejax_sc import devices, muesli, networks, replay
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.devices import Layout
-from purejax_sc.envs import make_env
+from purejax_sc.envs import network_spec
 from purejax_sc.plots import RunError
 from purejax_sc.train import TrainState
 from purejax_sc.types import LearnerState
@@ -216,7 +216,7 @@ def _items(states: TrainState) -> dict[str, Any]:
 
 
 def _learner_shapes(config: Config, num_rows: int) -> LearnerState:
-    spec = make_env(config).spec
+    spec = network_spec(config)
     learner = muesli.make_learner(config, networks.make_model(config, spec), spec)
     shapes = jax.eval_shape(learner.init, jax.random.key(0))
     here = SingleDeviceSharding(jax.local_devices()[0])

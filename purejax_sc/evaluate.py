@@ -1,5 +1,6 @@
 """Evaluation: whole episodes of a run's agents, by policy or by search, in one compiled program per way to act."""
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,13 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc import arena, plots, render, statistics
+from purejax_sc import arena, host_arena, networks, plots, render, statistics
 from purejax_sc.arena import Choose, Episodes, Player
 from purejax_sc.checkpoint import Agents, load_agents
 from purejax_sc.config import Config, ConfigError, override
 from purejax_sc.devices import default_placement, over_seeds
-from purejax_sc.envs import make_env
-from purejax_sc.networks import make_model
+from purejax_sc.envs import is_host, make_env, make_host_pool, make_spec, network_spec
 from purejax_sc.search import Kind
 from purejax_sc.train import acting_params
 from purejax_sc.types import Env, EnvSpec, Key, Model, Params
@@ -62,7 +62,7 @@ def run(
       image:     draw an episode of the first seed to this .gif or .png: greedy, or by search if there is one.
       say:       is told what happens, in lines of text.
       command:   noted in the file.
-      overrides: KEY=VALUE of env_options and levels, where the environment is to differ from that of training.
+      overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.
 
     Returns:
       The contents of evaluation.json, see `evaluate`. Raises RunError and ConfigError, before anything is written.
@@ -71,8 +71,8 @@ def run(
         render.check_path(image)
     agents = load_agents(directory, say)
     agents = agents._replace(config=evaluation_config(agents.config, options, overrides))
-    env = make_env(agents.config)
-    draw = None if image is None else render.make_drawer(agents.config.env, env.spec)
+    draw = None if image is None else render.make_drawer(agents.config.env, make_spec(agents.config))
+    env = None if is_host(agents.config) else make_env(agents.config)
     report = {"command": command} | evaluate(agents, options, env, say)
     files = {directory / FILE: f"{json.dumps(report, indent=2, allow_nan=False)}\n".encode()}
     if image is not None and draw is not None:
@@ -89,8 +89,8 @@ def evaluation_config(config: Config, options: Options, overrides: Sequence[str]
     Raises ConfigError for overrides of anything but the environment.
     """
     for item in overrides:
-        if not item.startswith(("env_options.", "levels.")):
-            raise ConfigError(f"{item!r}: only env_options.* and levels.* can differ from those of training")
+        if not item.startswith(("env_options.", "levels.", "atari.")):
+            raise ConfigError(f"{item!r}: only env_options.*, levels.* and atari.* can differ from those of training")
     pool = {} if config.levels.file else {"pool": max(options.episodes, MIN_POOL), "refresh": 0}
     levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **pool})
     return override(config.model_copy(update={"levels": levels}), overrides)
@@ -112,20 +112,13 @@ def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say 
     Returns:
       A tree ready for JSON. `policies` holds a summary (see `summarise`) by way to act.
     """
-    config, env = agents.config, env or make_env(agents.config)
-    model = make_model(config, env.spec)
-    rows = acting_params(agents.config, agents.learner), _keys(agents, options)
+    config = agents.config
+    spec = env.spec if env else network_spec(config)
     policies = {}
-    for name, choose in make_choices(config, model, env.spec, options).items():
+    for name, choose in make_choices(config, networks.make_model(config, spec), spec, options).items():
         say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
-
-        def episodes(row: tuple[Params, Key], choose: Choose = choose) -> Episodes:
-            params, key = row
-            sides = players(model, env.spec, choose, params)
-            return arena.play(env, sides, key, options.episodes, options.max_steps)
-
-        played = jax.jit(over_seeds(episodes, default_placement()))(rows)
-        policies[name] = summarise(jax.device_get(played))
+        played = _on_host(agents, options, choose) if is_host(config) else _on_device(agents, options, choose, env)
+        policies[name] = summarise(played)
     return {
         "env": config.env,
         "seeds": list(agents.seeds),
@@ -137,6 +130,36 @@ def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say 
         "confidence": plots.CONFIDENCE,
         "policies": policies,
     }
+
+
+def _on_device(agents: Agents, options: Options, choose: Choose, env: Env | None) -> Episodes:
+    """Episodes [seeds, N] of every agent, in one compiled program."""
+    env = env or make_env(agents.config)
+    model = networks.make_model(agents.config, env.spec)
+
+    def episodes(row: tuple[Params, Key]) -> Episodes:
+        params, key = row
+        return arena.play(env, players(model, env.spec, choose, params), key, options.episodes, options.max_steps)
+
+    rows = acting_params(agents.config, agents.learner), _keys(agents, options)
+    return jax.device_get(jax.jit(over_seeds(episodes, default_placement()))(rows))
+
+
+def _on_host(agents: Agents, options: Options, choose: Choose) -> Episodes:
+    """Episodes [seeds, N] of every agent, one agent after the other."""
+    played = [_play_on_host(agents, options, choose, row, options.episodes)[0] for row in range(len(agents.seeds))]
+    return jax.tree.map(lambda *x: np.stack(x), *played)
+
+
+def _play_on_host(
+    agents: Agents, options: Options, choose: Choose, row: int, num_episodes: int
+) -> tuple[Episodes, np.ndarray]:
+    config = agents.config
+    params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(config, agents.learner))
+    model = networks.make_model(config, network_spec(config))
+    pool = make_host_pool(config, num_episodes, options.seed + agents.seeds[row])
+    with contextlib.closing(pool):
+        return host_arena.play(config, pool, model, choose, params, _keys(agents, options)[row], options.max_steps)
 
 
 def summarise(episodes: Episodes) -> dict[str, Any]:
@@ -186,14 +209,19 @@ def players(model: Model, spec: EnvSpec, choose: Choose, params: Params) -> tupl
     return (one, arena.uniform()) if spec.two_player else (one,)
 
 
-def record(agents: Agents, options: Options, env: Env) -> tuple[np.ndarray, str]:
+def record(agents: Agents, options: Options, env: Env | None) -> tuple[np.ndarray, str]:
     """Every observation [steps + 1, *obs_shape] of an episode of the first seed, the last one included, and a caption.
 
-    The agent searches if `options` has simulations, and is greedy otherwise.
+    The agent searches if `options` has simulations, and is greedy otherwise. env: None for one on the host.
     """
-    model = make_model(agents.config, env.spec)
+    spec = env.spec if env else network_spec(agents.config)
+    model = networks.make_model(agents.config, spec)
     name = "search" if options.simulations else "greedy"
-    choose = make_choices(agents.config, model, env.spec, options)[name]
+    choose = make_choices(agents.config, model, spec, options)[name]
+    if env is None:
+        shown = options._replace(max_steps=min(options.max_steps, render.MAX_STEPS))
+        played, drawn = _play_on_host(agents, shown, choose, 0, 1)
+        return drawn, _caption(agents, name, *(x[0] for x in played[:3]))
     params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents.config, agents.learner))
     # Frames leave the device one by one: how many there will be is not known, and the limit may be far.
     sides = partial(players, model, env.spec, choose)
@@ -203,10 +231,12 @@ def record(agents: Agents, options: Options, env: Env) -> tuple[np.ndarray, str]
     while state.episodes.running[0] and len(frames) <= min(options.max_steps, render.MAX_STEPS):
         state = step(params, state)
         frames.append(np.asarray(state.obs.frame[0]))
-    episode_return, length, running = (x[0] for x in jax.device_get(state.episodes[:3]))
+    return np.stack(frames), _caption(agents, name, *(x[0] for x in jax.device_get(state.episodes[:3])))
+
+
+def _caption(agents: Agents, name: str, episode_return: Any, length: Any, running: Any) -> str:
     end = ", cut there" if running else ""
-    caption = f"drew a {name} episode of seed {agents.seeds[0]}: return {episode_return:.4g}, {length} steps{end}"
-    return np.stack(frames), caption
+    return f"drew a {name} episode of seed {agents.seeds[0]}: return {episode_return:.4g}, {length} steps{end}"
 
 
 def _keys(agents: Agents, options: Options) -> Key:

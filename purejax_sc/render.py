@@ -28,6 +28,8 @@ def make_drawer(name: str, spec: EnvSpec) -> Drawer:
         return draw_cartpole
     if name == "jumanji/Sokoban":
         return draw_sokoban
+    if name.startswith("atari/"):
+        return lambda frames: np.broadcast_to(frames, (*frames.shape[:3], 3))  # grey is as much red, green and blue
     if spec.two_player and len(spec.obs_shape) == 3 and np.issubdtype(spec.obs_dtype, np.bool_):
         return draw_board
     if len(spec.obs_shape) in (2, 3) and min(spec.obs_shape[:2]) > 1:

@@ -10,7 +10,6 @@ Nothing here is a loss, a target or an optimiser.
 import os
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,16 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from purejax_sc import devices, muesli, networks
-from purejax_sc.actors import Actors, Block, MakePool, Memory, make_act, network_spec, row_shapes, stacked
+from purejax_sc.actors import Actors, Block, MakePool, Memory, first_memory, make_act, row_shapes, stacked
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.devices import DATA, SEED, Layout
+from purejax_sc.envs.host import stacked_spec
 from purejax_sc.host_replay import HostReplay
 from purejax_sc.muesli import Learner
 from purejax_sc.plots import RunError
 from purejax_sc.program import Program, program_bytes, tree_bytes
-from purejax_sc.train import TrainState, acting_params, as_arrays, check_replay_fits
-from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Params, Sequence, Tree
+from purejax_sc.train import TrainState, acting_params, as_arrays, check_replay_fits, choose
+from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 LAST = 200  # episodes whose mean return is the paper's score
 ACTING = 1  # apart from the other uses of a key
@@ -89,7 +89,7 @@ class Driver:
         Raises ConfigError: devices that are missing, a network that does not fit, a replay that does not fit in
         memory, a replay file that exists.
         """
-        seen = network_spec(spec, config.atari.stack)
+        seen = stacked_spec(spec, config.atari.stack)
         self._config, self._spec, self._make_pool, self._layout = config, spec, make_pool, layout
         self._devices = actor_devices(config, layout)
         self._model = networks.make_model(config, seen)
@@ -192,8 +192,9 @@ class Driver:
         actors.publish(self._copies(states.learner), updates)
         for i, seed in enumerate(seeds):
             device = self._device(i)
-            act = partial(self._acts[device], self._hyper)
-            actors.start(i, int(seed), act, *jax.device_put((memory, jax.random.fold_in(key, i)), device))
+            actors.start(
+                i, int(seed), self._acts[device], *jax.device_put((memory, jax.random.fold_in(key, i)), device)
+            )
         return actors
 
     def _copies(self, learner: LearnerState) -> list[Params]:
@@ -205,9 +206,7 @@ class Driver:
 
     def _memory(self) -> Memory:
         num_envs = self._config.train.num_envs // self._config.host.actors
-        *size, channels = self._spec.obs_shape
-        stack = jnp.zeros((num_envs, *size, self._config.atari.stack * channels), self._spec.obs_dtype)
-        return Memory(stack, self._model.initial_carry(num_envs))
+        return first_memory(self._config, self._spec, self._model, num_envs)
 
     def _compile_act(self, device: Any) -> Any:
         here = SingleDeviceSharding(device)
@@ -219,8 +218,11 @@ class Driver:
         memory = jax.eval_shape(self._memory)
         num_envs = len(memory.stack)
         obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_envs, *x.shape[1:]), x.dtype), self._row.obs)
-        shapes = on_device((as_arrays(self._hyper), learner.params, memory, obs, key))
-        return jax.jit(make_act(self._model)).lower(*shapes).compile()
+
+        def pick(params: Params, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
+            return choose(self._model, params, obs, carry, key, self._hyper)
+
+        return jax.jit(make_act(pick)).lower(*on_device((learner.params, memory, obs, key))).compile()
 
     def _init_row(self) -> tuple[LearnerState, Key]:
         key_learner, key = jax.random.split(jax.random.key(self._config.seed))

@@ -19,8 +19,8 @@ ROWS = [
     {"arena"},
     {"session"},
     {"train"},
-    {"program", "checkpoint", "opponents"},
-    {"recorder"},
+    {"program", "checkpoint", "opponents", "actors", "host_replay"},
+    {"recorder", "sebulba", "host_arena"},
     {"run", "evaluate", "sweep", "pools", "matches"},
     {"__main__"},
 ]
@@ -35,6 +35,7 @@ ONLY = {
     "losses": {"types", "transforms", "returns"},
     "consistency": {"types", "transforms", "returns"},
     "replay": {"types"},
+    "host_replay": {"types"},
     "networks": {"types", "config", "transforms", "conv"},
     "scores": {"statistics"},
     "envs": {"types", "config", "scores"},

@@ -11,6 +11,7 @@ import pytest
 from purejax_sc import actors, muesli, networks, run, sebulba
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.devices import make_layout
+from purejax_sc.envs.host import stacked_spec
 from purejax_sc.plots import RunError
 from purejax_sc.train import as_arrays
 
@@ -126,7 +127,7 @@ def test_actors_see_the_stacks_that_the_learner_sees_and_keep_their_carry():
     program.close()
     replay = driver._replay
     rows = jax.tree.map(jnp.asarray, replay.sample(np.random.default_rng(0), 16))
-    model = networks.make_model(still, actors.network_spec(SPEC, 2))
+    model = networks.make_model(still, stacked_spec(SPEC, 2))
     params = jax.tree.map(lambda x: x[0], states.learner.target)
     obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], actors.stacked(rows, 2).obs)
     e, _ = model.encode(params.encoder, obs, rows.carry)
@@ -157,12 +158,12 @@ def test_the_same_batch_through_both_drivers_gives_the_same_parameters():
 
 def test_two_learner_devices_equal_one():
     rows = jax.tree.map(lambda *x: np.concatenate(x), *(block.rows for block in some_blocks(config(), 4)))
-    model = networks.make_model(config(), actors.network_spec(SPEC, 2))
+    model = networks.make_model(config(), stacked_spec(SPEC, 2))
     rows = rows._replace(carry=jax.tree.map(np.asarray, model.initial_carry(8)))
 
     def updated(shards: int):
         small, layout = config(train={"data_shards": shards}, sc={"update": "none"}), make_layout(1, shards)
-        learner = muesli.make_learner(small, model, actors.network_spec(SPEC, 2), layout.axis)
+        learner = muesli.make_learner(small, model, stacked_spec(SPEC, 2), layout.axis)
         state = jax.tree.map(lambda x: x[None], learner.init(jax.random.key(1)))
         update = jax.jit(sebulba.make_update(small, learner, layout))
         return update(state, rows, jax.random.key(2)[None], as_arrays(small.hyper))[0].params

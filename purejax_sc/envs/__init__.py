@@ -7,7 +7,7 @@ hold environments are imported only when one of theirs is asked for.
 import difflib
 
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.envs.host import HostPool
+from purejax_sc.envs.host import HostPool, stacked_spec
 from purejax_sc.types import Env, EnvSpec
 
 
@@ -27,6 +27,12 @@ def make_spec(config: Config) -> EnvSpec:
         return make_atari_spec(config)
     except ModuleNotFoundError as error:
         raise _missing_engine(config, error) from None
+
+
+def network_spec(config: Config) -> EnvSpec:
+    """The spec of any environment as the network sees it: on the host in stacks of frames. Raises ConfigError."""
+    spec = make_spec(config)
+    return stacked_spec(spec, config.atari.stack) if is_host(config) else spec
 
 
 def make_host_pool(config: Config, num_envs: int, seed: int) -> HostPool:

@@ -113,3 +113,9 @@ def next_step(
         episode_length=length,
         episode_frames=length * np.int32(frames_per_step),
     )
+
+
+def stacked_spec(spec: EnvSpec, num_frames: int) -> EnvSpec:
+    """The environments as a network sees them, frames in stacks. spec: obs_shape [H, W, C] is that of one frame."""
+    *size, channels = spec.obs_shape
+    return spec._replace(obs_shape=(*size, num_frames * channels))
