@@ -1,6 +1,6 @@
 """One update of the learner at full size, without an environment: compile time, run time, memory.
 
-    python bench/update.py paper_atari
+    python bench/update.py atari
 
 The batch is random and of the size that the configuration states; `SPECS` holds what its environment would show.
 """
@@ -19,7 +19,7 @@ from purejax_sc.train import as_arrays
 from purejax_sc.types import EnvSpec, Key, Model, Observation, Sequence
 
 SPECS = {
-    "paper_atari": EnvSpec(num_actions=18, obs_shape=(96, 96, 3), obs_dtype=jnp.dtype("uint8"), two_player=False),
+    "atari": EnvSpec(num_actions=18, obs_shape=(96, 96, 3), obs_dtype=jnp.dtype("uint8"), two_player=False),
     "sokoban": EnvSpec(num_actions=4, obs_shape=(10, 10, 7), obs_dtype=jnp.dtype("bool"), two_player=False),
     "go_9x9": EnvSpec(num_actions=82, obs_shape=(9, 9, 17), obs_dtype=jnp.dtype("bool"), two_player=True),
 }

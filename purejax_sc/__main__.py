@@ -138,6 +138,39 @@ def sweep(config: str, settings: tuple[str, ...], seeds: int, out: Path | None, 
 
 
 @cli.command()
+@click.argument("config", default="atari")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--games", help="Names with commas between them, such as Pong,Breakout.  [default: all 57]")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory of all games.  [default: runs/atari57_CONFIG]")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Path | None, quiet: bool) -> None:
+    """Train CONFIG on many Atari games, one after the other, and score them against humans.
+
+    Games that are done are left alone and those that were stopped go on, so that the same command resumes.
+    """
+    _keep_compiled_programs()
+    from purejax_sc import atari57 as study
+    from purejax_sc import config as configs
+    from purejax_sc import scores
+    from purejax_sc.plots import RunError
+
+    directory = out or Path("runs") / f"atari57_{Path(config).stem}"
+    chosen = tuple(scores.SCORES) if games is None else tuple(dict.fromkeys(games.split(",")))
+    say = (lambda text: None) if quiet else lambda text: click.echo(text, err=True)
+    try:
+        with _one_line(configs.ConfigError, RunError, OSError):
+            loaded = configs.load(config, overrides)
+            report = study.train(loaded, chosen, directory, quiet, say, shlex.join(["purejax-sc", *sys.argv[1:]]))
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped: the same command goes on from {directory}") from None
+    if not quiet:
+        if report["aggregate"]:
+            values = ", ".join(f"{name} {value:.4g}" for name, value in report["aggregate"].items())
+            click.echo(f"human-normalised: {values}")
+        click.echo(f"wrote {directory}/atari57.csv, .json and .png")
+
+
+@cli.command()
 @click.argument("task", type=click.Choice(["evaluation", "control", "noise", "all"]))
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--seeds", type=click.IntRange(min=1), default=30, show_default=True, help="MDPs, from `seed` upwards.")

@@ -22,6 +22,7 @@ ROWS = [
     {"program", "checkpoint", "opponents", "actors", "host_replay"},
     {"recorder", "sebulba", "host_arena"},
     {"run", "evaluate", "sweep", "pools", "matches"},
+    {"atari57"},
     {"__main__"},
 ]
 # What these know of the package; leaves never see a config, an environment or a network.

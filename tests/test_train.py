@@ -253,7 +253,7 @@ def test_driver_options_change_the_run(option):
 
 
 PAPER_SPECS = {
-    "paper_atari": EnvSpec(18, (96, 96, 3), jnp.dtype(jnp.uint8), False),
+    "atari": EnvSpec(18, (96, 96, 3), jnp.dtype(jnp.uint8), False),
     "sokoban": EnvSpec(4, (10, 10, 7), jnp.dtype(bool), False),
     "go_9x9": EnvSpec(82, (9, 9, 17), jnp.dtype(bool), True),
 }
