@@ -214,6 +214,11 @@ def test_a_game_that_ends_terminates_once(make, backend) -> None:
     capped = play(make("Breakout", max_frames=end, **options), end, scripted(repeat=4))
     assert capped[-1].ended
     assert capped[-1].discount == 0
+    # And if the cap is one frame earlier, the end of the game is not seen.
+    capped = play(make("Breakout", max_frames=end - 1, **options), 2 * end - 1, scripted(repeat=4))
+    assert (capped[end - 1].ended, capped[end - 1].discount) == (True, 1)
+    for one, other in zip(capped[end:], seen[:end], strict=True):
+        np.testing.assert_array_equal(one.frame, other.frame)
 
 
 def test_losing_a_life_ends_no_episode(make, backend) -> None:
@@ -257,9 +262,9 @@ def test_a_frame_repeats_the_action_before_with_probability_a_quarter(make, back
     assert (matches.sum(1) == 1).all()
     # Each delay of n frames is n repeats, and one draw that is none (but after 4 frames there is no further draw).
     delays = matches.argmax(1)
+    assert (delays.reshape(episodes, num_envs) != delays[:num_envs]).any(1)[1:].all()  # an episode draws anew
     repeats, draws = delays.sum(), (np.minimum(delays + 1, 4)).sum()
     share, error = repeats / draws, np.sqrt(0.25 * 0.75 / draws)
-    print(f"{backend}: share {share:.4f} of {draws} draws, standard error {error:.4f}")
     assert abs(share - 0.25) < 4 * error
 
 
@@ -318,6 +323,20 @@ def test_the_maximum_over_4_is_that_of_the_frames_one_by_one(make, backend) -> N
             np.testing.assert_array_equal(getattr(step, name), getattr(group[-1], name))
         t, ends = t + len(group), ends + int(step.ended[0])
     assert ends >= 1
+
+
+def test_an_engine_takes_the_maximum_over_the_last_2_frames(make, backend) -> None:
+    engine = play(make("Breakout", backend=backend, sticky=0.0), 60, scripted())[1:]
+    single = play(make("Breakout", backend=backend, **FRAME_BY_FRAME), 240, scripted(repeat=4))[1:]
+    of_two, of_four = [], []
+    for t, step in enumerate(engine):
+        group = [one.frame.astype(int) for one in single[4 * t : 4 * t + 4]]
+        # Engines scale down what they have taken the maximum of, which is never darker than the other way round.
+        assert (step.frame >= np.max(group[2:], axis=0)).all()
+        of_two.append(np.abs(step.frame - np.max(group[2:], axis=0)).sum())
+        of_four.append(np.abs(step.frame - np.max(group, axis=0)).sum())
+        assert step.reward == sum(one.reward for one in single[4 * t : 4 * t + 4])
+    assert 3 * sum(of_two) < sum(of_four)
 
 
 def test_what_flickers_is_always_seen_in_the_maximum_over_4(make, backend) -> None:
@@ -416,22 +435,32 @@ def record_infos(pool: Any, backend: str) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize(
-    ("env", "atari", "words"),
+    ("env", "words"),
     [
-        ("atari/pong", {}, ["unknown env 'atari/pong'", "atari/Pong"]),
-        ("atari/MsPackman", {}, ["atari/MsPacman"]),
-        ("atari/Pong-v5", {}, ["atari/Pong"]),
-        ("Seaquest", {}, ["atari/Seaquest"]),
-        ("gymnax/Catch-bsuite", {}, ["gymnax/Catch-bsuite", "device"]),
+        ("atari/pong", ["unknown env 'atari/pong'", "atari/Pong"]),
+        ("atari/MsPackman", ["atari/MsPacman"]),
+        ("atari/Pong-v5", ["atari/Pong"]),
+        ("atari/zzz", ["atari/Alien", "atari/Zaxxon"]),  # nothing is near: all of the family
     ],
 )
-def test_a_pool_of_unknown_games_is_refused_in_one_line(env, atari, words) -> None:
-    for function in (lambda config: envs.make_host_pool(config, 2, 0), envs.make_spec):
-        if env.startswith("gymnax") and function is envs.make_spec:
-            continue
+def test_an_unknown_game_is_refused_in_one_line_with_the_nearest(env, words) -> None:
+    config = Config(env=env)
+    for function in (envs.make_spec, envs.make_env, lambda config: envs.make_host_pool(config, 2, 0)):
         with pytest.raises(ConfigError) as caught:
-            function(Config(env=env, atari=AtariConfig(**atari)))
+            function(config)
         assert "\n" not in str(caught.value)
+        for word in words:
+            assert word in str(caught.value)
+
+
+def test_a_game_without_its_family_is_found() -> None:
+    with pytest.raises(ConfigError, match="atari/Seaquest"):
+        envs.make_env(Config(env="Seaquest"))
+
+
+def test_a_pool_of_what_runs_on_the_device_is_refused() -> None:
+    with pytest.raises(ConfigError, match="runs on the device"):
+        envs.make_host_pool(Config(env="gymnax/Catch-bsuite"), 2, 0)
 
 
 @pytest.mark.parametrize(

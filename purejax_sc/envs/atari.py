@@ -72,8 +72,8 @@ def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
     """
     spec = make_atari_spec(config)
     options = config.atari
-    # An engine takes the maximum over two frames by itself. For that over all of a step it plays them one by one.
-    inner_steps = 1 if options.max_over < options.repeat or options.repeat == 2 else options.repeat
+    # An engine takes the maximum over two frames by itself; for that over all of a step it plays them one by one.
+    inner_steps = 1 if options.max_over == 2 else options.repeat
     seeds = np.random.SeedSequence(seed).generate_state(num_envs) % np.uint32(2**31 - 1)
     engine = _ENGINES[options.backend](_game(config), options, seeds.astype(np.int32), inner_steps)
     return AtariPool(spec, num_envs, engine, options.repeat, inner_steps, _action_table(config))
@@ -82,8 +82,9 @@ def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
 class AtariPool:
     """A `HostPool` of games.
 
-    With several inner steps, the frame is the maximum over those of one agent step. They are scaled down before, unlike
-    in an engine's own maximum over two, which makes no difference for what flickers in one place.
+    With several inner steps, the frame is the maximum over those of one agent step; `recv` plays all but the first. They
+    are scaled down before, unlike in an engine's own maximum over two, which makes no difference for what flickers in
+    one place.
     """
 
     def __init__(
