@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import host_games
@@ -253,7 +254,7 @@ def test_a_frame_repeats_the_action_before_with_probability_a_quarter(make, back
     delayed = np.max(frames, axis=0)
     assert len({frame.tobytes() for frame in delayed}) == 5
 
-    episodes, num_envs = 12, 32
+    episodes, num_envs = 8, 32
     pool = make("Freeway", num_envs, backend=backend, max_over=4, max_frames=4)
     seen = play(pool, 2 * episodes - 1, lambda step: UP)
     shown = np.concatenate([step.frame for step in seen if step.ended.all()])
@@ -386,6 +387,19 @@ def test_both_engines_play_the_same_game_but_for_one_frame_at_its_start(make, ga
             assert (x.reward, x.discount, x.ended) == (y.reward, y.discount, y.ended)
         ends += int(x.ended[0])
     assert ends >= (game == "Breakout")
+
+
+def test_pools_of_two_threads_do_not_disturb_each_other(make, backend) -> None:
+    def run(seed: int) -> list[HostStep]:
+        pool = make("Breakout", 2, seed, backend=backend, max_over=4)
+        return play(pool, 60, at_random(pool, seed))
+
+    with ThreadPoolExecutor(2) as threads:
+        together = list(threads.map(run, (0, 1)))
+    for seed in (0, 1):
+        for x, y in zip(together[seed], run(seed), strict=True):
+            np.testing.assert_array_equal(x.frame, y.frame)
+            np.testing.assert_array_equal(x.reward, y.reward)
 
 
 def test_a_pool_can_be_closed_twice(make, backend) -> None:

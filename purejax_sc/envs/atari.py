@@ -82,9 +82,9 @@ def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
 class AtariPool:
     """A `HostPool` of games.
 
-    With several inner steps, the frame is the maximum over those of one agent step; `recv` plays all but the first. They
-    are scaled down before, unlike in an engine's own maximum over two, which makes no difference for what flickers in
-    one place.
+    With several inner steps, the frame is the maximum over those of one agent step, and `recv` plays all but the first.
+    They are scaled down before, unlike in an engine's own maximum over two, which makes no difference for what flickers
+    in one place.
     """
 
     def __init__(
