@@ -105,11 +105,11 @@ class AtariConfig(Section):
     backend: Literal["envpool", "ale"] = "envpool"  # "ale" is ale-py's vector environment
     size: Annotated[int, Field(ge=8)] = 96  # side of a frame in pixels
     gray: bool = False
-    stack: Positive = 1  # frames that the agent sees at once, the latest last
-    sticky: Annotated[float, Field(ge=0, lt=1)] = 0.25  # probability that a frame repeats the frame's action before it
+    stack: Positive = 1  # frames that the agent sees at once
+    sticky: Annotated[float, Field(ge=0, lt=1)] = 0.25  # probability that a frame repeats the action of the one before
     full_actions: bool = True  # all 18 of the joystick; else those that the game uses
     repeat: Positive = 4  # frames per agent step
-    max_over: Positive = 2  # last frames of a step whose maximum is seen. Paper: 4; engines have 2, 4 makes them slower
+    max_over: Positive = 2  # last frames of a step whose maximum is seen. 4 in the paper; 2 is the engines' own
     max_frames: Positive = 108_000  # half an hour; then an episode is truncated
     threads: Positive | None = None  # of the engine; None for as many as there are cores or games, whichever is less
 

@@ -1,7 +1,8 @@
 """Atari 2600 games on the host, played by EnvPool or by ale-py's vector environment, with one interface.
 
 Both run the Arcade Learning Environment and give the same frames, rewards and ends, but for one thing: EnvPool cannot
-start without a no-op, so that its episodes begin one emulator frame later than ale-py's.
+start without a no-op, so that its episodes begin one emulator frame later than ale-py's. And where a game is over,
+ale-py shows the frame before the last.
 """
 
 import re
@@ -71,8 +72,8 @@ def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
     """
     spec = make_atari_spec(config)
     options = config.atari
-    # An engine takes the maximum over two frames by itself. For that over all of a step it plays them one by one.
-    inner_steps = 1 if options.max_over < options.repeat or options.repeat == 2 else options.repeat
+    # An engine takes the maximum over two frames by itself; for that over all of a step it plays them one by one.
+    inner_steps = 1 if options.max_over == 2 else options.repeat
     seeds = np.random.SeedSequence(seed).generate_state(num_envs) % np.uint32(2**31 - 1)
     engine = _ENGINES[options.backend](_game(config), options, seeds.astype(np.int32), inner_steps)
     return AtariPool(spec, num_envs, engine, options.repeat, inner_steps, _action_table(config))
@@ -81,8 +82,9 @@ def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
 class AtariPool:
     """A `HostPool` of games.
 
-    With several inner steps, the frame is the maximum over those of one agent step. They are scaled down before, unlike
-    in an engine's own maximum over two, which makes no difference for what flickers in one place.
+    With several inner steps, the frame is the maximum over those of one agent step, and `recv` plays all but the first.
+    They are scaled down before, unlike in an engine's own maximum over two, which makes no difference for what flickers
+    in one place.
     """
 
     def __init__(
@@ -191,14 +193,15 @@ class EnvPoolEngine:
 
     @staticmethod
     def _channels_last(obs: np.ndarray) -> np.ndarray:
-        """A view: whoever copies the frames to where they stay reorders them on the way."""
-        return np.moveaxis(obs, 1, -1)
+        """From [n, C, H, W], a channel at a time: NumPy copies a transposed view several times more slowly."""
+        return np.stack([obs[:, channel] for channel in range(obs.shape[1])], axis=-1)
 
 
 class AleEngine:
     """ale-py's vector environment as an `Engine`.
 
-    It steps all of its games or none, so that with several inner steps there is one vector environment per game.
+    It steps all of its games or none, so that with several inner steps there is one vector environment per game. The
+    cap is kept here: at its own, as at the end of a game, ale-py does not show the last frame.
     """
 
     def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
@@ -206,6 +209,8 @@ class AleEngine:
         from gymnasium.vector import AutoresetMode
 
         self._gray = options.gray
+        self._max_frames = options.max_frames
+        self._truncated = np.zeros(len(seeds), bool)  # rows to reset
         self._seeds = seeds[None] if inner_steps == 1 else seeds[:, None]
         frame_skip = options.repeat // inner_steps
         self._pools: list[Any] = [
@@ -214,7 +219,7 @@ class AleEngine:
                 num_envs=len(part),
                 num_threads=(options.threads or 0) if inner_steps == 1 else 1,
                 autoreset_mode=AutoresetMode.NEXT_STEP,
-                max_num_frames_per_episode=options.max_frames,
+                max_num_frames_per_episode=options.max_frames + 2 * options.repeat,  # is never reached
                 frameskip=frame_skip,
                 maxpool=frame_skip > 1,
                 img_height=options.size,
@@ -248,20 +253,29 @@ class AleEngine:
         return self._frames(np.concatenate(shown))
 
     def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        if len(self._pools) == 1:
-            self._pools[0].send(action)
-            return
-        for i, row in enumerate(rows):
-            self._pools[row].send(action[i : i + 1])
+        for pool, part in self._parts(rows):
+            pool.send(action[part])
 
     def recv(self, rows: np.ndarray) -> Played:
-        pools = self._pools if len(self._pools) == 1 else [self._pools[row] for row in rows]
-        obs, reward, terminated, truncated = zip(*(pool.recv()[:4] for pool in pools), strict=True)
-        frame = self._frames(np.concatenate(obs))
-        return Played(frame, np.concatenate(reward), np.concatenate(terminated), np.concatenate(truncated))
+        answers = [self._recv_part(pool, rows[part]) for pool, part in self._parts(rows)]
+        return Played(*(np.concatenate(x) for x in zip(*answers, strict=True)))
 
     def close(self) -> None:
         self._pools = []  # they end with their last reference
+
+    def _parts(self, rows: np.ndarray) -> list[tuple[Any, slice]]:
+        """The vector environments that play some rows, and where their rows are among these."""
+        if len(self._seeds) == 1:
+            return [(self._pools[0], slice(None))]
+        return [(self._pools[row], slice(i, i + 1)) for i, row in enumerate(rows)]
+
+    def _recv_part(self, pool: Any, rows: np.ndarray) -> Played:
+        obs, reward, terminated, _, info = pool.recv()
+        resets = self._truncated[rows]
+        if resets.any():  # these rows have played on, which nobody sees
+            obs, _ = pool.reset(options={"reset_mask": resets})
+        self._truncated[rows] = (info["episode_frame_number"] >= self._max_frames) & ~terminated & ~resets
+        return Played(self._frames(obs), reward, terminated, self._truncated[rows])
 
     def _frames(self, obs: np.ndarray) -> np.ndarray:
         return obs[:, 0, ..., None] if self._gray else obs[:, 0]

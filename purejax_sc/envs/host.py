@@ -21,7 +21,7 @@ from purejax_sc.types import EnvSpec
 class HostStep(NamedTuple):
     """What B environments show at once, as NumPy arrays that the receiver may keep.
 
-    frame:          [B, *obs_shape] in the spec's dtype; one frame, not a stack. Its memory may be in any order.
+    frame:          [B, *obs_shape] in the spec's dtype; one frame, not a stack.
     reward:         float32 [B], raw, of the step that led here; 0 at an episode's first observation.
     discount:       float32 [B]: 1, but 0 where the game has terminated and at an episode's first observation.
     first:          bool [B], this is the first observation of an episode.
