@@ -19,6 +19,7 @@ from purejax_sc.plots import RunError
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Sequence, Tree
 
 POLL_SECONDS = 0.2  # how soon a thread notices that another one has failed
+CLOSE_SECONDS = 10  # for a thread to end, before it is left behind
 
 MakePool = Callable[[int, int], HostPool]  # (number of environments, seed)
 # (params, Observation [B, ...] in stacks, carry, key) -> (action [B], what else is to be known, carry)
@@ -161,7 +162,7 @@ class Actors:
         """Stop all threads, which close their environments. Closing twice does nothing."""
         self._stop.set()
         for thread in self._threads:
-            thread.join()
+            thread.join(CLOSE_SECONDS)
         self._threads = []
 
     def _run(self, index: int, seed: int, act: Act, memory: Memory, key: Key) -> None:

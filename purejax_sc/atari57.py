@@ -94,7 +94,7 @@ def median_curve(curves: dict[str, Curves]) -> tuple[np.ndarray, np.ndarray]:
     """
     end = min(curve.env_steps[-1] for curve in curves.values())
     grid = np.linspace(0, end, GRID)
-    values = [scores.normalise(game, on_grid(curve, grid)[0]) for game, curve in curves.items()]
+    values = np.array([scores.normalise(game, on_grid(curve, grid)[0]) for game, curve in curves.items()])
     return grid, np.median(values, axis=0)
 
 

@@ -176,7 +176,7 @@ def difference(one: Config, other: Config) -> str | None:
     flat = [dict(jax.tree_util.tree_leaves_with_path(configs.to_tree(config))) for config in (one, other)]
     names = {path: ".".join(str(part.key) for part in path if hasattr(part, "key")) for path in {**flat[0], **flat[1]}}
     for path, name in names.items():
-        free = name.startswith("checkpoint.") or name == "train.data_shards"
+        free = name.startswith(("checkpoint.", "host.")) or name in ("train.data_shards", "atari.threads")
         if not free and flat[0].get(path) != flat[1].get(path):
             return name
     return None

@@ -96,7 +96,7 @@ class Driver:
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
         self._row = row_shapes(config, spec, self._model)
         path = Path(config.replay.file) if config.replay.file else None
-        self._replay = HostReplay(self._row, config.replay_capacity_sequences, path)
+        self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
         if path is None:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             check_replay_fits(config, self._replay.num_bytes, memory, "this machine")
@@ -111,6 +111,8 @@ class Driver:
     def replay_text(self) -> str:
         """The size of the replay, for the user."""
         config = self._config
+        if not config.replay_sequences:
+            return "no replay: every batch is all fresh"
         steps = config.replay_capacity_sequences * config.train.sequence_length
         where = config.replay.file or "main memory"
         return f"the replay of {steps:,} steps takes {self._replay.num_bytes / 2**30:.2f} GiB of {where}"
@@ -246,13 +248,20 @@ class _Log:
         self._begin = time.perf_counter()
         self._waited = 0.0
         self._learning: list[dict[str, np.ndarray]] = []
-        self._blocks: list[tuple[Block, int]] = []
+        self._sums: list[dict[str, float]] = []
+        self._ended: list[float] = []
+        self._lags: list[int] = []
+        self._idle: list[float] = []
 
     def timed(self, take: Callable[[], Block], updates: int) -> Block:
+        """A block, and a note of it and of how long it took to come."""
         start = time.perf_counter()
         block = take()
         self._waited += time.perf_counter() - start
-        self._blocks.append((block, updates - block.updates))
+        self._sums.append(block.episodes)
+        self._ended += block.returns
+        self._lags.append(updates - block.updates)
+        self._idle.append(block.waited)
         return block
 
     def add(self, metrics: dict[str, Array] | None) -> None:
@@ -262,15 +271,13 @@ class _Log:
 
     def averages(self, n: int) -> dict[str, np.ndarray]:
         """Of the updates; of episodes the sums over n; how old the acting parameters were; who waited for whom."""
-        ended = [value for block, _ in self._blocks for value in block.returns]
-        self.returns = np.concatenate([self.returns[0], np.array(ended, np.float32)])[None, -LAST:]
+        returns = np.concatenate([self.returns[0], np.array(self._ended, np.float32)])
+        self.returns = returns[None, -LAST:]
         known = self.returns[np.isfinite(self.returns)]
-        values: dict[str, Any] = {
-            name: sum(block.episodes[name] for block, _ in self._blocks) / n for name in self._blocks[0][0].episodes
-        }
+        values: dict[str, Any] = {name: sum(sums[name] for sums in self._sums) / n for name in self._sums[0]}
         values["episode_score"] = known.mean() if len(known) else np.nan
-        values["lag_updates"] = np.mean([lag for _, lag in self._blocks])
-        values["actors_waiting"] = np.mean([block.waited for block, _ in self._blocks])
+        values["lag_updates"] = np.mean(self._lags)
+        values["actors_waiting"] = np.mean(self._idle)
         values["learner_waiting"] = self._waited / (time.perf_counter() - self._begin)
         learning = {name: np.mean([x[name] for x in self._learning], axis=0) for name in self._learning[0]}
         return learning | {name: np.array([value], np.float32) for name, value in values.items()}

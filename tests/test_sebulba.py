@@ -310,3 +310,26 @@ def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resume
             run.train(small, tmp_path / "run")
     assert not path.exists()
     assert run.train(small, tmp_path / "run", resume=True)["status"] == "complete"
+
+
+def test_a_run_without_replay_keeps_no_ring(tmp_path, counters):
+    fresh = config(train={"replay_share": 0.0, "batch_sequences": 4})
+    assert run.train(fresh, tmp_path / "run")["memory"]["replay_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"host": {"actors": 3}}, "train.num_envs=4 cannot be shared by host.actors=3: set train.num_envs=6"),
+        (
+            {"env": "garnet", "atari": {"stack": 1}, "replay": {"file": "x"}},
+            "replay.file has no effect with env='garnet'",
+        ),
+    ],
+)
+def test_impossible_settings_are_refused(sections, message):
+    tree = {key: dict(value) if isinstance(value, dict) else value for key, value in SMALL.items()}
+    for name, section in sections.items():
+        tree[name] = {**tree.get(name, {}), **section} if isinstance(section, dict) else section
+    with pytest.raises(ConfigError, match=message):
+        from_tree(tree)
