@@ -144,6 +144,7 @@ class NetworkConfig(Section):
     model_blocks: Positive = 1  # mlp, minatar: residual blocks per model step
     head_width: Annotated[int, Field(ge=0)] = 128  # hidden layer of each head; 0 for linear heads
     pool: tuple[Positive, ...] | None = None  # impala: stride of each section's pooling; None is 2 everywhere
+    patch: Positive = 1  # impala: squares of so many pixels a side become channels first; cheap where frames are large
     remat: bool = False  # impala: one time step of frames at a time, recomputed in the backward pass; memory / T
     conv: Literal["auto", "matmul", "banded", "lax"] = "auto"  # form of the convolutions; auto picks the fastest
 

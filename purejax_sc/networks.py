@@ -265,17 +265,25 @@ class LSTM(nn.Module):
         return (cell, hidden), hidden
 
 
+def patches(x: Array, side: int) -> Array:
+    """Squares of pixels as channels: [M, H, W, C] -> [M, H / side, W / side, side * side * C]."""
+    m, height, width, channels = x.shape
+    x = x.reshape(m, height // side, side, width // side, side, channels)
+    return jnp.swapaxes(x, 2, 3).reshape(m, height // side, width // side, side * side * channels)
+
+
 class ImpalaTorso(nn.Module):
     """IMPALA's deep residual network, [M, H, W, C] -> [M, width]."""
 
     channels: tuple[int, ...]
     pool: tuple[int, ...]
+    patch: int
     width: int
     conv: Form
 
     @nn.compact
     def __call__(self, frame: Array) -> Array:
-        x = frame.astype(jnp.float32)
+        x = patches(frame, self.patch).astype(jnp.float32)
         if frame.dtype == jnp.uint8:
             x = x / 255.0
         for channels, stride in zip(self.channels, self.pool, strict=True):
@@ -333,14 +341,18 @@ class RecurrentDynamics(nn.Module):
 
 def impala(network: NetworkConfig, spec: EnvSpec) -> Parts:
     """The paper's deep residual network and LSTM, and an LSTM model whose hidden half the heads read."""
-    _image_shape(network, spec)
+    height, width = _image_shape(network, spec)
+    if height % network.patch or width % network.patch:
+        raise ConfigError(
+            f"network.patch={network.patch} does not divide a {height}x{width} frame: choose one that does, such as 1"
+        )
     pool = network.pool or (2,) * len(network.channels)
     if len(pool) != len(network.channels):
         raise ConfigError(
             f"network.pool has {len(pool)} strides for the {len(network.channels)} sections of network.channels: give"
             f" one stride per section, or leave network.pool out"
         )
-    torso = ImpalaTorso(network.channels, pool, network.width, network.conv)
+    torso = ImpalaTorso(network.channels, pool, network.patch, network.width, network.conv)
     return Parts(
         encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat),
         dynamics=RecurrentDynamics(network.model_width),

@@ -125,10 +125,10 @@ class Driver:
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), self._row)
         rows = devices.put_shapes(self._layout, rows, PartitionSpec(DATA))
         update = jax.jit(make_update(self._config, self._learner, self._layout), donate_argnums=0)
-        self._update = update.lower(shapes.learner, rows, shapes.key, self._hyper).compile()
+        self.update = update.lower(shapes.learner, rows, shapes.key, self._hyper).compile()
         self._acts = {device: self._compile_act(device) for device in self._devices}
         memory = {
-            "program_bytes": program_bytes(self._update),
+            "program_bytes": program_bytes(self.update),
             "state_bytes": tree_bytes(shapes.learner),
             "replay_bytes": self._replay.num_bytes,
         }
@@ -145,7 +145,7 @@ class Driver:
         config, learner, key = self._config, states.learner, states.key
         updates, log, pending = int(learner.updates[0]), _Log(states.driver), None
         if self._actors is None:
-            self._actors = self._start(states, updates)
+            self._actors = self.start(states, updates)
         for _ in range(n):
             blocks = [log.timed(self._actors.take, updates) for _ in range(config.host.actors)]
             rows = jax.tree.map(lambda *x: np.concatenate(x), *(block.rows for block in blocks))
@@ -154,7 +154,7 @@ class Driver:
             for batch in self._batches(rows, updates):
                 # the host makes a batch while the device updates, but is never further ahead than that
                 log.add(pending)
-                learner, key, pending = self._update(learner, batch, key, self._hyper)
+                learner, key, pending = self.update(learner, batch, key, self._hyper)
             updates += config.updates_per_iteration
             self._actors.publish(self._copies(learner), updates)
         log.add(pending)
@@ -179,7 +179,7 @@ class Driver:
                 batch = jax.tree.map(lambda a, b: np.concatenate([a, b]), batch, old)
             yield jax.device_put(batch, sharding)
 
-    def _start(self, states: TrainState, updates: int) -> Actors:
+    def start(self, states: TrainState, updates: int) -> Actors:
         """Actors at work. After a resume they begin new episodes, with other random numbers than those before."""
         config = self._config
         if config.replay_sequences:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from purejax_sc import networks
 from purejax_sc.config import Config, ConfigError, MuesliConfig, NetworkConfig
 from purejax_sc.conv import Conv
 from purejax_sc.networks import action_planes, make_model, min_max, standardise
@@ -406,6 +407,11 @@ def test_linear_heads_have_one_layer():
         ({"kind": "muzero", "channels": (8,)}, (4, 4), "set network.kind=mlp"),
         ({"kind": "minatar", "padding": "VALID"}, (4, 9, 1), "set network.padding=SAME"),
         ({"kind": "impala", "channels": (4, 8), "pool": (2,)}, (12, 12, 1), "one stride per section"),
+        (
+            {"kind": "impala", "channels": (4,), "patch": 4},
+            (12, 10, 1),
+            "network.patch=4 does not divide a 12x10 frame",
+        ),
         ({"kind": "muzero", "channels": (8, 16)}, (3, 3, 2), r"set network.channels=\[8\]"),
     ],
 )
@@ -423,6 +429,16 @@ def test_the_smallest_possible_frames_work():
     ):
         params = jax.eval_shape(make(network, SPEC._replace(obs_shape=(side, side, 1))).init, jax.random.key(0))
         assert all(0 not in x.shape for x in jax.tree.leaves(params))
+
+
+def test_patches_make_channels_of_squares_of_pixels():
+    x = np.arange(2 * 4 * 6 * 3).reshape(2, 4, 6, 3)
+    seen = networks.patches(jnp.asarray(x), 2)
+    assert seen.shape == (2, 2, 3, 12)
+    for row, column in np.ndindex(2, 3):
+        square = x[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        np.testing.assert_array_equal(seen[:, row, column], square.reshape(2, -1))
+    np.testing.assert_array_equal(networks.patches(jnp.asarray(x), 1), x)
 
 
 def test_remat_changes_memory_and_not_numbers():

@@ -1,0 +1,134 @@
+"""Environment steps per second on the host: the engine, acting, learning, and all together, in one run.
+
+    python bench/host.py atari_small --json host.json
+
+    engine     random actions in a pool of all the run's environments, nothing else
+    acting     the actor threads, whose blocks are thrown away
+    learning   updates on one batch of random frames, in the environment steps that they are for
+    together   training; who waits for whom is the share of time that this side of the queue stood still
+
+Rounds are interleaved so that a noisy machine disturbs all alike; the median counts. Compile time is apart.
+"""
+
+import argparse
+import contextlib
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from purejax_sc import config as configs
+from purejax_sc import sebulba
+from purejax_sc.actors import row_shapes
+from purejax_sc.config import Config
+from purejax_sc.devices import make_layout
+from purejax_sc.envs import make_host_pool, make_spec, network_spec
+from purejax_sc.networks import make_model
+from purejax_sc.train import as_arrays
+
+
+def engine(config: Config, steps: int) -> float:
+    """Seconds of `steps` steps of every environment."""
+    rng = np.random.default_rng(0)
+    num_envs = config.train.num_envs
+    with contextlib.closing(make_host_pool(config, num_envs, 0)) as pool:
+        pool.recv()
+        start = time.perf_counter()
+        for _ in range(steps):
+            pool.send(rng.integers(pool.spec.num_actions, size=num_envs))
+            pool.recv()
+        return time.perf_counter() - start
+
+
+def acting(driver: sebulba.Driver, states, num_blocks: int) -> float:
+    """Seconds until the actors have handed over so many blocks, after the first of each."""
+    actors = driver.start(states, 0)
+    with contextlib.closing(actors):
+        for _ in range(4):
+            actors.take()
+        start = time.perf_counter()
+        for _ in range(num_blocks):
+            actors.take()
+        return time.perf_counter() - start
+
+
+def random_batch(config: Config) -> tuple:
+    """Rows [B, ...] of random frames in one endless episode, with everything else 0."""
+    shapes = row_shapes(config, make_spec(config), make_model(config, network_spec(config)))
+    batch, rng = config.train.batch_sequences, np.random.default_rng(0)
+    rows = jax.tree.map(lambda x: np.zeros((batch, *x.shape), x.dtype), shapes)
+    frame = rng.integers(256, size=rows.obs.frame.shape, dtype=np.uint8)
+    ones = {"legal": np.ones_like(rows.obs.legal), "valid": np.ones_like(rows.obs.valid)}
+    return rows._replace(obs=rows.obs._replace(frame=frame, **ones), discount=np.ones_like(rows.discount))
+
+
+def learning(config: Config, driver: sebulba.Driver, rows, updates: int) -> float:
+    states, hyper = driver.init(), as_arrays(config.hyper)
+    learner, key = states.learner, states.key
+    start = time.perf_counter()
+    for _ in range(updates):
+        learner, key, _ = driver.update(learner, rows, key, hyper)
+    jax.block_until_ready(learner)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="+", metavar="CONFIG [KEY=VALUE ...]")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=10, help="of training per round; the rest does as many steps")
+    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    args = parser.parse_args()
+    config = configs.load(args.words[0], args.words[1:])
+    driver = sebulba.Driver(config, make_spec(config), partial(make_host_pool, config), make_layout(1), resume=False)
+    program = driver.compile()
+    n, steps = args.iterations, args.iterations * config.steps_per_iteration
+    rows = jax.tree.map(jnp.asarray, random_batch(config))
+    states, _ = program.chunk(program.init(), 2)
+    waiting: dict[str, list[float]] = {"learner_waiting": [], "actors_waiting": []}
+
+    def together() -> float:
+        nonlocal states
+        start = time.perf_counter()
+        states, metrics = jax.block_until_ready(program.chunk(states, n))
+        for name, values in waiting.items():
+            values.append(float(metrics[name][0]))
+        return time.perf_counter() - start
+
+    # the run's own actors would go on beside the other measurements, so each round of training comes first and ends
+    # with their queue full: they then wait
+    ways: dict[str, Callable[[], float]] = {
+        "together": together,
+        "engine": partial(engine, config, n * config.train.sequence_length),
+        "acting": partial(acting, driver, program.init(), n * config.host.actors),
+        "learning": partial(learning, config, driver, rows, n * config.updates_per_iteration),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(args.rounds):
+        for name, measure in ways.items():
+            seconds[name].append(measure())
+            time.sleep(1)
+    program.close()
+    rates = {name: steps / statistics.median(times) for name, times in seconds.items()}
+    shares = {name: statistics.median(values) for name, values in waiting.items()}
+    device = jax.devices()[0].device_kind
+    print(
+        f"{device}, jax {jax.__version__}, compiled in {program.seconds:.0f} s, {args.rounds} rounds of {steps} steps"
+    )
+    for name, rate in rates.items():
+        print(f"{name:<10}{rate:>10,.0f} env steps/s")
+    for name, share in shares.items():
+        print(f"{name:<16}{share:>6.1%}")
+    if args.json:
+        facts = {"device": device, "jax": jax.__version__, "config": args.words, "compile_s": program.seconds}
+        args.json.write_text(json.dumps(facts | {"env_steps_per_s": rates} | shares, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
