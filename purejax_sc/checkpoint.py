@@ -62,7 +62,7 @@ class Checkpoints:
             states = jax.tree.map(lambda x: x[: self._num_rows], states)
         facts = {"config": configs.to_tree(self._config), "seeds": self._seeds, "run_seconds": run_seconds}
         items = _items(states)
-        if not self._config.checkpoint.replay:
+        if not self._config.checkpoint.replay and self._config.replay.file is None:  # a file keeps its rows anyway
             items.pop("replay", None)
         items = {name: ocp.args.StandardSave(item) for name, item in items.items()}
         self._manager.save(done, args=ocp.args.Composite(**items, facts=ocp.args.JsonSave(facts)))

@@ -296,25 +296,31 @@ class Config(Section):
             }
         )
 
-    @pydantic.model_validator(mode="after")
-    def _check_sizes(self) -> "Config":
-        train, capacity = self.train, self.replay_capacity_sequences
-        on_host = self.env.startswith("atari/")
-        changed = [name for name, value in self.atari if value != AtariConfig.model_fields[name].default]
-        if changed and not on_host:
-            raise ValueError(
-                f"atari.{changed[0]}={getattr(self.atari, changed[0])} has no effect with env={self.env!r}: leave it"
-                " out, or choose a game such as atari/Pong"
-            )
-        if self.replay.file is not None and not on_host:
+    def _refuse_host_settings(self) -> None:
+        sections = {"atari": self.atari, "host": self.host}
+        for section, values in sections.items():
+            for name, field in type(values).model_fields.items():
+                if getattr(values, name) != field.default:
+                    raise ValueError(
+                        f"{section}.{name}={getattr(values, name)} has no effect with env={self.env!r}: leave it out,"
+                        " or choose a game such as atari/Pong"
+                    )
+        if self.replay.file is not None:
             raise ValueError(
                 f"replay.file has no effect with env={self.env!r}, whose replay is on the device: leave it out"
             )
-        if on_host and train.num_envs % self.host.actors:
-            raise ValueError(
-                f"train.num_envs={train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
-                f" train.num_envs={-(-train.num_envs // self.host.actors) * self.host.actors}, or other actors"
-            )
+
+    @pydantic.model_validator(mode="after")
+    def _check_sizes(self) -> "Config":
+        train, capacity = self.train, self.replay_capacity_sequences
+        if self.env.startswith("atari/"):
+            if train.num_envs % self.host.actors:
+                raise ValueError(
+                    f"train.num_envs={train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
+                    f" train.num_envs={-(-train.num_envs // self.host.actors) * self.host.actors}, or other actors"
+                )
+        else:
+            self._refuse_host_settings()
         if self.fresh_sequences < 1:
             raise ValueError(f"train.replay_share={train.replay_share} leaves no fresh sequence in a batch: lower it")
         if train.num_envs % self.fresh_sequences:
