@@ -212,9 +212,14 @@ def choose(
 ) -> tuple[Array, Array, Tree]:
     """Draw an action in every row of obs [B, ...]: int32 [B], the logits [B, A] it was drawn by, the carry after it."""
     e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
-    pi = jax.nn.softmax(masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal))
-    mu = transforms.with_uniform(pi, obs.legal, hyper.explore)
-    logits = masked_logits(jnp.log(mu), obs.legal)
+    logits = masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal)
+
+    def explored(logits: Array) -> Array:
+        mu = transforms.with_uniform(jax.nn.softmax(logits), obs.legal, hyper.explore)
+        return masked_logits(jnp.log(mu), obs.legal)
+
+    # under a condition: mixed in with a share of 0, the policy would be rounded
+    logits = jax.lax.cond(hyper.explore > 0, explored, lambda logits: logits, logits)
     return jax.random.categorical(key, logits), logits, carry
 
 

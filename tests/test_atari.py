@@ -153,8 +153,8 @@ def test_every_game_runs_a_thousand_steps_past_the_end_of_an_episode(make, backe
     assert len({step.frame.tobytes() for step in seen}) > 100
 
 
-def test_the_paper_atari_configuration_starts(make, backend) -> None:
-    config = load("paper_atari", [f"atari.backend={backend}"])
+def test_the_configuration_of_the_paper_starts(make, backend) -> None:
+    config = load("atari", [f"atari.backend={backend}"])
     assert config.atari == AtariConfig(backend=backend)
     spec = envs.make_spec(config)
     pool = envs.make_host_pool(config, 2, 0)
@@ -492,7 +492,7 @@ def test_a_pool_of_what_runs_on_the_device_is_refused() -> None:
 )
 def test_impossible_options_are_refused_in_one_line(overrides, words) -> None:
     with pytest.raises(ConfigError) as caught:
-        load("paper_atari", overrides)
+        load("atari", overrides)
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -501,7 +501,7 @@ def test_impossible_options_are_refused_in_one_line(overrides, words) -> None:
 
 def test_options_of_other_environments_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"env_options\.max_steps=100"):
-        envs.make_host_pool(load("paper_atari", ["env_options.max_steps=100"]), 2, 0)
+        envs.make_host_pool(load("atari", ["env_options.max_steps=100"]), 2, 0)
 
 
 @pytest.mark.parametrize("name", ["envpool", "ale"])
@@ -509,7 +509,7 @@ def test_a_missing_engine_is_named_with_its_cure(monkeypatch, name) -> None:
     package = PACKAGES[name]
     for module in [package, *(module for module in sys.modules if module.startswith(f"{package}."))]:
         monkeypatch.setitem(sys.modules, module, None)
-    config = load("paper_atari", [f"atari.backend={name}"])
+    config = load("atari", [f"atari.backend={name}"])
     assert envs.make_spec(config).num_actions == 18  # needs no engine
     with pytest.raises(ConfigError) as caught:
         envs.make_host_pool(config, 2, 0)
@@ -525,7 +525,7 @@ def test_actions_that_an_engine_would_hang_on_are_refused(make, backend, action)
 
 
 def test_what_runs_on_the_host_is_no_environment_of_the_device() -> None:
-    config = load("paper_atari")
+    config = load("atari")
     assert envs.is_host(config)
     with pytest.raises(ConfigError, match="runs on the host"):
         envs.make_env(config)

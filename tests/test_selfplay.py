@@ -82,7 +82,7 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
     state = trainer.init(jax.random.key(0))
     model = make_model(small, env.spec)
     long = config(train=SMALL["train"] | {"sequence_length": 64})
-    act = jax.jit(lambda driver, key: train.act(env, model, state.learner.params, driver, (), key, long))
+    act = jax.jit(lambda driver, key: train.act(env, model, state.learner.params, driver, (), key, long.hyper, long))
     sequence = act(state.driver, jax.random.key(1))[2]
     reward, discount = np.asarray(sequence.reward), np.asarray(sequence.discount)
     assert set(np.unique(discount)) == {-1.0, 0.0}
