@@ -11,9 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from purejax_sc import plots, run, scores
-from purejax_sc.checkpoint import difference
 from purejax_sc.compare import on_grid
-from purejax_sc.config import Config, ConfigError, load
+from purejax_sc.config import Config, ConfigError
 from purejax_sc.plots import Curves, RunError, replace_files
 
 GRID = 200  # points of the median curve
@@ -52,8 +51,8 @@ def train(
     if unknown:
         raise ConfigError(f"unknown game {unknown[0]!r}: choose from {', '.join(scores.SCORES)}")
     for game, wanted in configs.items():
-        _check_directory(out / game, wanted)
-    written = report(out, command)
+        if (out / game).exists():
+            run.check_same(out / game, wanted)
     for number, (game, wanted) in enumerate(configs.items()):
         if _status(out / game) == "complete":
             continue
@@ -62,8 +61,8 @@ def train(
             run.train(wanted, out / game, quiet=quiet, command=command, resume=True)
         except RunError as error:
             say(f"{game}: {error}")
-        written = report(out, command)
-    return written
+        report(out, command)
+    return report(out, command)
 
 
 def report(out: Path, command: str | None = None) -> dict[str, Any]:
@@ -109,15 +108,6 @@ def draw(curves: dict[str, Curves]) -> bytes:
     axes.set(xlabel="environment steps", ylabel="human-normalised return", yscale="symlog")
     axes.legend()
     return plots.encode(figure, "png")
-
-
-def _check_directory(directory: Path, config: Config) -> None:
-    """Raise RunError if a directory holds a run of another configuration."""
-    if not (directory / "config.yaml").is_file():
-        return
-    key = difference(load(directory / "config.yaml"), config)
-    if key:
-        raise RunError(f"{directory} was trained with another {key}: use another --out")
 
 
 def _read(directory: Path) -> Game:

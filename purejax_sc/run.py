@@ -187,7 +187,7 @@ def _start_directory(out: Path, config: Config, force: bool, resume: bool) -> No
     try:
         if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
             if resume:
-                _check_same(out, config)
+                check_same(out, config)
             elif force:
                 _remove_run(out)
             else:
@@ -200,7 +200,7 @@ def _start_directory(out: Path, config: Config, force: bool, resume: bool) -> No
         raise RunError(f"cannot write {out} ({error.strerror}): choose another directory with --out") from None
 
 
-def _check_same(out: Path, config: Config) -> None:
+def check_same(out: Path, config: Config) -> None:
     """Raise RunError unless `out` holds a run of this configuration."""
     if not (out / "config.yaml").is_file():
         raise RunError(f"{out} is not a run directory (no config.yaml): give the run's own directory with --out")

@@ -64,6 +64,9 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, trained):
     with pytest.raises(ConfigError, match="unknown game 'pong': choose from Alien, "):
         atari57.train(config(), ["pong"], tmp_path / "new")
     assert not (tmp_path / "new").exists()
+    with pytest.raises(ConfigError, match=r"replay\.capacity=1000000000000 takes"):
+        atari57.train(config(replay={"capacity": 10**12}), ["Pong"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     (tmp_path / "Pong").mkdir()
     (tmp_path / "Pong/config.yaml").write_text("env: atari/Pong\n")
     with pytest.raises(RunError, match="Pong was trained with another "):
