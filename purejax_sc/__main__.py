@@ -126,12 +126,13 @@ def sweep(config: str, settings: tuple[str, ...], seeds: int, out: Path | None, 
 
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
+    stopped = f"stopped: the programs that were done stay in {directory}"
     try:
         with _one_line(ConfigError, RunError, OSError):
             chosen = None if placement == "auto" else placement
-            report = sweeps.sweep(config, settings, directory, seeds, chosen, quiet, command)
+            report = sweeps.sweep(config, settings, directory, seeds, chosen, quiet, command, _at_once(stopped))
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped: the programs that were done stay in {directory}") from None
+        raise Interrupted(stopped) from None
     if not quiet:
         _print_settings(report["settings"])
         click.echo(f"wrote {directory}")
@@ -157,12 +158,14 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
     directory = out or Path("runs") / f"atari57_{Path(config).stem}"
     chosen = tuple(scores.SCORES) if games is None else tuple(dict.fromkeys(games.split(",")))
     say = (lambda text: None) if quiet else lambda text: click.echo(text, err=True)
+    command = shlex.join(["purejax-sc", *sys.argv[1:]])
+    stopped = f"stopped: the same command goes on from {directory}"
     try:
         with _one_line(configs.ConfigError, RunError, OSError):
             loaded = configs.load(config, overrides)
-            report = study.train(loaded, chosen, directory, quiet, say, shlex.join(["purejax-sc", *sys.argv[1:]]))
+            report = study.train(loaded, chosen, directory, quiet, say, command, _at_once(stopped))
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped: the same command goes on from {directory}") from None
+        raise Interrupted(stopped) from None
     if not quiet:
         if report["aggregate"]:
             values = ", ".join(f"{name} {value:.4g}" for name, value in report["aggregate"].items())
@@ -434,11 +437,12 @@ def _train(config: Any, out: Path, seeds: int, placement: Any, force: bool, quie
     from purejax_sc.config import ConfigError
 
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
+    stopped = f"stopped: what was written stays in {out}; --resume goes on from there"
     try:
         with _one_line(ConfigError, run.RunError, OSError):
-            summary = run.train(config, out, seeds, placement, force, quiet, command, resume)
+            summary = run.train(config, out, seeds, placement, force, quiet, command, resume, _at_once(stopped))
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped: what was written stays in {out}; --resume goes on from there") from None
+        raise Interrupted(stopped) from None
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" in str(error):
             raise UserError("out of memory: lower --seeds, replay.capacity or train.batch_sequences") from None
@@ -450,6 +454,13 @@ def _train(config: Any, out: Path, seeds: int, placement: Any, force: bool, quie
         raise
     if not quiet and jax.process_index() == 0:
         _print_summary(summary, out)
+
+
+def _at_once(message: str) -> Any:
+    """While XLA compiles, Ctrl-C need not wait: the process leaves with the message that it would have had."""
+    from purejax_sc import interrupts
+
+    return partial(interrupts.leave_at_once, _line(message), Interrupted.exit_code)
 
 
 def _check_search(search: str | None, simulations: int) -> None:
@@ -633,8 +644,12 @@ def _one_line(*errors: type[Exception]) -> Iterator[None]:
 
 
 def _fail(message: str, status: int) -> int:
-    click.echo(f"purejax-sc: {' '.join(message.split())}", err=True)
+    click.echo(_line(message), err=True)
     return status
+
+
+def _line(message: str) -> str:
+    return f"purejax-sc: {' '.join(message.split())}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,10 +38,12 @@ def train(
     quiet: bool = True,
     say: Callable[[str], None] = lambda text: None,
     command: str | None = None,
+    compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, Any]:
     """Train each game in a directory of its own under `out`, or go on with it there, and report on all of them.
 
     A game that fails is said and reported, and does not stop the others. The report is written after every game.
+    `compiling` is that of `run.train`.
 
     Returns:
       The contents of atari57.json, see `report`. Raises ConfigError for an unknown game, before anything is written,
@@ -58,7 +61,7 @@ def train(
             continue
         say(f"{game}, game {number + 1} of {len(configs)}")
         try:
-            run.train(wanted, out / game, quiet=quiet, command=command, resume=True)
+            run.train(wanted, out / game, quiet=quiet, command=command, resume=True, compiling=compiling)
         except RunError as error:
             say(f"{game}: {error}")
         report(out, command)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ def train(
     quiet: bool = True,
     command: str | None = None,
     resume: bool = False,
+    compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, Any]:
     """Train `num_seeds` seeds, from `config.seed` upwards, and fill the directory `out`.
 
@@ -59,6 +60,7 @@ def train(
       quiet:     show no progress.
       command:   noted in the summary.
       resume:    go on from the newest checkpoint in `out`; a directory that does not exist is begun.
+      compiling: entered while XLA compiles, when Python answers no Ctrl-C.
 
     Returns:
       The contents of summary.json. Raises ConfigError, RunError and NonFiniteError, and KeyboardInterrupt after a
@@ -73,7 +75,8 @@ def train(
     compile_ = _prepare(config, seeds, layout, resume, progress.say)  # validates, so before anything is written
     devices.on_first_process(lambda: _start_directory(out, config, force, resume))
     progress.say("compiling")
-    compiled = compile_()
+    with compiling():
+        compiled = compile_()
     progress.say(f"compiled in {compiled.seconds:.1f} s")
     recorder, checkpoints = Recorder(out, config, seeds, writes=first), Checkpoints(out, config, layout, seeds)
     restored = checkpoints.restore(compiled.shapes, compiled.init, progress.say) if resume else None

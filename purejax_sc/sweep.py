@@ -6,7 +6,8 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ def sweep(
     placement: Placement | None = None,
     quiet: bool = True,
     command: str | None = None,
+    compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, Any]:
     """Train every combination of `key=a,b,...` in `words` with `num_seeds` seeds, and fill the new directory `out`.
 
@@ -57,6 +59,7 @@ def sweep(
       placement: how rows of the grid share a device: "vmap", "map", or None for the back end's default.
       quiet:     show no progress.
       command:   noted in sweep.json.
+      compiling: entered while XLA compiles, when Python answers no Ctrl-C.
 
     Returns:
       The contents of sweep.json. A setting that diverges is marked, and does not stop the others. Raises ConfigError
@@ -72,7 +75,8 @@ def sweep(
     results: list[Result] = []
     facts: list[dict[str, Any]] = []
     for number, group in enumerate(groups):
-        done, fact = _run(group, num_seeds, placement, f"program {number + 1} of {len(groups)}", quiet)
+        title = f"program {number + 1} of {len(groups)}"
+        done, fact = _run(group, num_seeds, placement, title, quiet, compiling)
         results, facts = [*results, *done], [*facts, fact]
         report = _write(out, results, facts, command)
     return report
@@ -122,7 +126,12 @@ def _programs(settings: Sequence[Setting]) -> list[list[Setting]]:
 
 
 def _run(
-    group: Sequence[Setting], num_seeds: int, placement: Placement | None, title: str, quiet: bool
+    group: Sequence[Setting],
+    num_seeds: int,
+    placement: Placement | None,
+    title: str,
+    quiet: bool,
+    compiling: Callable[[], AbstractContextManager[None]],
 ) -> tuple[list[Result], dict[str, Any]]:
     """Train the settings of one program, times seeds; what they reached, and what it took."""
     config, num_rows = group[0].config, len(group) * num_seeds
@@ -132,7 +141,8 @@ def _run(
     progress = Progress(config.num_iterations * config.steps_per_iteration * num_rows, quiet)
     progress.say(f"{title}: {len(group)} setting(s) x {num_seeds} seed(s), compiling")
     trainer = program.make_local_trainer(config, layout)
-    compiled = program.compile_program(trainer, config, seeds, hypers, layout)
+    with compiling():
+        compiled = program.compile_program(trainer, config, seeds, hypers, layout)
     progress.say(f"compiled in {compiled.seconds:.1f} s")
     progress.start_at(0)
     log_points, run_seconds, lost = [], 0.0, np.zeros(num_rows, bool)

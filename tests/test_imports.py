@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "purejax_sc"
 
 # A module imports only from its own package folder and from the rows above its own.
 ROWS = [
-    {"types", "config", "statistics", "gtp"},
+    {"types", "config", "statistics", "gtp", "interrupts"},
     {"transforms", "returns", "conv", "plots", "devices", "scores"},
     {"losses", "consistency", "compare"},
     {"networks", "replay", "envs"},
@@ -31,6 +31,7 @@ ONLY = {
     "config": set(),
     "statistics": set(),
     "gtp": set(),
+    "interrupts": set(),
     "transforms": {"types"},
     "returns": {"types", "transforms"},
     "losses": {"types", "transforms", "returns"},
