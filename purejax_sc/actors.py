@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.config import Config
-from purejax_sc.envs.host import HostPool, HostStep
+from purejax_sc.envs.host import AnyArray, HostPool, HostStep
 from purejax_sc.plots import RunError
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Sequence, Tree
 
+LAST = 200  # episodes whose mean return is the paper's score
+ACTING = 1  # apart from the other uses of a key
 POLL_SECONDS = 0.2  # how soon a thread notices that another one has failed
 CLOSE_SECONDS = 10  # for a thread to end, before it is left behind
 
@@ -75,6 +77,12 @@ def stacked(rows: Sequence, num_frames: int) -> Sequence:
     return rows._replace(obs=obs._replace(frame=frame, first=obs.first[:, num_frames - 1 :]))
 
 
+def as_batch(rows: Sequence, num_frames: int) -> Sequence:
+    """Rows [B, T, ...] in the form that `stacked` reads, as the learner takes them: time-major [T, B, ...]."""
+    rows = stacked(rows, num_frames)
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows._replace(carry=()))._replace(carry=rows.carry)
+
+
 def row_shapes(config: Config, spec: EnvSpec, model: Model) -> Sequence:
     """Shapes of one row in the form that `stacked` reads. spec: obs_shape is that of one frame."""
     steps, frames = config.train.sequence_length, config.train.sequence_length + config.atari.stack
@@ -116,10 +124,11 @@ def first_memory(config: Config, spec: EnvSpec, model: Model, num_envs: int) -> 
     return Memory(stack, model.initial_carry(num_envs))
 
 
-def observation(step: HostStep, action: np.ndarray, num_actions: int) -> Observation:
-    """What `step` shows after `action` [B], of single frames."""
-    legal = np.ones((len(action), num_actions), bool)
-    prev_action = np.where(step.first, 0, action).astype(np.int32)
+def observation(step: HostStep, action: AnyArray, num_actions: int) -> Observation:
+    """What `step` shows after `action` [B], of single frames. Arrays of NumPy or of JAX."""
+    xp = step.frame.__array_namespace__()
+    legal = xp.ones((len(action), num_actions), bool)
+    prev_action = xp.where(step.first, 0, action).astype(np.int32)
     arrays: tuple[Any, ...] = (step.frame, legal, prev_action, step.reward, step.first, step.valid)
     return Observation(*arrays)
 

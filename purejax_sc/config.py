@@ -166,8 +166,10 @@ class ReplayConfig(Section):
 
 
 class HostConfig(Section):
-    """Environments on the host, such as Atari's: threads act in them while the learner learns."""
+    """Environments on the host, such as Atari's. With threads, which have the other options, they act while the learner
+    learns; with xla, acting and learning are one compiled program on one device, and take turns."""
 
+    driver: Literal["threads", "xla"] = "threads"
     actors: Positive = 2  # threads, which share `train.num_envs` environments evenly
     queue: Positive = 2  # blocks of sequences, one per actor and iteration, that may wait for the learner
     actor_devices: Annotated[int, Field(ge=0)] = 0  # beside the train.data_shards that learn; 0: the first of those
@@ -310,11 +312,25 @@ class Config(Section):
                 f"replay.file has no effect with env={self.env!r}, whose replay is on the device: leave it out"
             )
 
+    def _refuse_settings_of_threads(self) -> None:
+        set_ = {
+            "atari.backend": (self.atari.backend, "envpool"),
+            "atari.max_over": (self.atari.max_over, 2),
+            "host.actor_devices": (self.host.actor_devices, 0),
+            "train.data_shards": (self.train.data_shards, 1),
+            "replay.file": (self.replay.file, None),
+        }
+        for name, (value, needed) in set_.items():
+            if value != needed:
+                raise ValueError(f"{name}={value} is not possible with host.driver=xla: set host.driver=threads")
+
     @pydantic.model_validator(mode="after")
     def _check_sizes(self) -> "Config":
         train, capacity = self.train, self.replay_capacity_sequences
         if self.env.startswith("atari/"):
-            if train.num_envs % self.host.actors:
+            if self.host.driver == "xla":
+                self._refuse_settings_of_threads()
+            elif train.num_envs % self.host.actors:
                 raise ValueError(
                     f"train.num_envs={train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
                     f" train.num_envs={-(-train.num_envs // self.host.actors) * self.host.actors}, or other actors"

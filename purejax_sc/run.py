@@ -16,11 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from purejax_sc import devices, program, sebulba
+from purejax_sc import devices, jitted, program, sebulba
 from purejax_sc.checkpoint import DAMAGED, FOLDER, Checkpoints, difference
 from purejax_sc.config import Config, ConfigError, load, to_yaml
 from purejax_sc.devices import Placement, make_layout
-from purejax_sc.envs import is_host, make_host_pool, make_spec
+from purejax_sc.envs import is_host, make_host_pool, make_host_program, make_spec
 from purejax_sc.plots import RunError, replace_file
 from purejax_sc.program import Point, Program, points
 from purejax_sc.recorder import Progress, Recorder
@@ -111,8 +111,12 @@ def _prepare(
         raise ConfigError(
             f"--seeds {len(seeds)}: {config.env} runs on the host, one seed at a time: give each its seed=N and --out"
         )
-    make_pool = partial(make_host_pool, config)
-    driver = sebulba.Driver(config, make_spec(config), make_pool, layout, resume)
+    spec = make_spec(config)
+    driver: sebulba.Driver | jitted.Driver
+    if config.host.driver == "xla":
+        driver = jitted.Driver(config, spec, partial(make_host_program, config), layout)
+    else:
+        driver = sebulba.Driver(config, spec, partial(make_host_pool, config), layout, resume)
     say(driver.replay_text)
     return driver.compile
 

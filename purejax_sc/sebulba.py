@@ -14,12 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from purejax_sc import devices, muesli, networks
-from purejax_sc.actors import Actors, Block, MakePool, Memory, first_memory, make_act, row_shapes, stacked
+from purejax_sc.actors import (
+    ACTING,
+    LAST,
+    Actors,
+    Block,
+    MakePool,
+    Memory,
+    as_batch,
+    first_memory,
+    make_act,
+    row_shapes,
+)
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.devices import DATA, SEED, Layout
 from purejax_sc.envs.host import stacked_spec
@@ -29,9 +39,6 @@ from purejax_sc.plots import RunError
 from purejax_sc.program import Program, program_bytes, tree_bytes
 from purejax_sc.train import TrainState, acting_params, as_arrays, check_replay_fits, choose
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
-
-LAST = 200  # episodes whose mean return is the paper's score
-ACTING = 1  # apart from the other uses of a key
 
 Update = Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Key, dict[str, Array]]]
 
@@ -49,9 +56,7 @@ def make_update(config: Config, learner: Learner, layout: Layout) -> Update:
         key, key_update = jax.random.split(key)
         if layout.axis is not None:
             key_update = jax.random.fold_in(key_update, jax.lax.axis_index(layout.axis))
-        rows = stacked(rows, config.atari.stack)
-        batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows._replace(carry=()))
-        state, metrics = learner.update(state, batch._replace(carry=rows.carry), key_update, hyper)
+        state, metrics = learner.update(state, as_batch(rows, config.atari.stack), key_update, hyper)
         return jax.tree.map(lambda x: x[None], (state, key, metrics))
 
     row, part, whole = PartitionSpec(SEED), PartitionSpec(DATA), PartitionSpec()

@@ -97,7 +97,7 @@ def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axi
         driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, own(key_act), hyper, config)
         rows = _swap_time(fresh)
         ring = replay.add(state.replay, rows) if config.replay_sequences else ()
-        new, metrics = _learn(config, learner, state.learner, rows, ring, own(key_learn), hyper)
+        new, metrics = learn(config, learner, state.learner, rows, ring, own(key_learn), hyper, _swap_time)
         episodes = episodes if axis is None else jax.lax.psum(episodes, axis)
         driver = driver._replace(pool=env.refresh(own(key_pool), driver.pool, episodes))
         metrics |= {"episode_count": episodes.count, "episode_length_sum": episodes.length_sum}
@@ -223,10 +223,20 @@ def choose(
     return jax.random.categorical(key, logits), logits, carry
 
 
-def _learn(
-    config: Config, learner: muesli.Learner, state: LearnerState, rows: Sequence, ring: Any, key: Key, hyper: Hyper
+def learn(
+    config: Config,
+    learner: muesli.Learner,
+    state: LearnerState,
+    rows: Sequence,
+    ring: Any,
+    key: Key,
+    hyper: Hyper,
+    as_batch: Callable[[Sequence], Sequence],
 ) -> tuple[LearnerState, dict[str, Array]]:
-    """Update on every block of fresh rows (batch-major), each joined by its share of replay."""
+    """Update on every block of fresh rows, each joined by its share of replay; metrics are means over updates.
+
+    rows: batch-major. ring: a ReplayState of such rows. as_batch: what makes of rows a batch for the learner.
+    """
 
     def update(state: LearnerState, x: tuple[Sequence, Key]) -> tuple[LearnerState, dict[str, Array]]:
         fresh, key = x
@@ -236,7 +246,7 @@ def _learn(
             if config.replay.carry == "zero":  # N2
                 old = old._replace(carry=jax.tree.map(jnp.zeros_like, old.carry))
             fresh = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), fresh, old)
-        return learner.update(state, _swap_time(fresh), key_update, hyper)
+        return learner.update(state, as_batch(fresh), key_update, hyper)
 
     num = config.updates_per_iteration
     blocks = jax.tree.map(lambda x: jnp.reshape(x, (num, -1, *x.shape[1:])), rows)

@@ -20,7 +20,7 @@ ROWS = [
     {"session"},
     {"train"},
     {"program", "checkpoint", "opponents", "actors", "host_replay"},
-    {"recorder", "sebulba", "host_arena"},
+    {"recorder", "sebulba", "jitted", "host_arena"},
     {"run", "evaluate", "sweep", "pools", "matches"},
     {"atari57"},
     {"__main__"},

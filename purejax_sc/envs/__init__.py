@@ -1,13 +1,14 @@
 """Environments by name: `make_env(config)` gives one unbatched `Env`, `base` runs a batch of them.
 
-Those of which `is_host(config)` says so run on the host instead: `make_host_pool` gives a batch of them. Packages that
-hold environments are imported only when one of theirs is asked for.
+Those of which `is_host(config)` says so run on the host instead: `make_host_pool` gives a batch of them, and
+`make_host_program` one that compiled programs play. Packages that hold environments are imported only when one of
+theirs is asked for.
 """
 
 import difflib
 
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.envs.host import HostPool, stacked_spec
+from purejax_sc.envs.host import HostPool, HostProgram, stacked_spec
 from purejax_sc.types import Env, EnvSpec
 
 
@@ -37,13 +38,22 @@ def network_spec(config: Config) -> EnvSpec:
 
 def make_host_pool(config: Config, num_envs: int, seed: int) -> HostPool:
     """`num_envs` environments on the host; those of another seed are independent of them. Raises ConfigError."""
-    if not is_host(config):
-        raise ConfigError(f"env={config.env!r} runs on the device, not on the host")
     _check_host(config)
     from purejax_sc.envs.atari import make_atari_pool
 
     try:
         return make_atari_pool(config, num_envs, seed)
+    except ModuleNotFoundError as error:
+        raise _missing_engine(config, error) from None
+
+
+def make_host_program(config: Config, num_envs: int, seed: int) -> HostProgram:
+    """The environments of `make_host_pool`, for a compiled program on a CPU or a GPU. Raises ConfigError."""
+    _check_host(config)
+    from purejax_sc.envs.atari import make_atari_program
+
+    try:
+        return make_atari_program(config, num_envs, seed)
     except ModuleNotFoundError as error:
         raise _missing_engine(config, error) from None
 
@@ -95,6 +105,8 @@ def host_names() -> tuple[str, ...]:
 
 
 def _check_host(config: Config) -> None:
+    if not is_host(config):
+        raise ConfigError(f"env={config.env!r} runs on the device, not on the host")
     if config.env not in host_names():
         raise ConfigError(f"unknown env {config.env!r}: the nearest are {', '.join(_nearest(config.env))}")
 

@@ -6,28 +6,21 @@ ale-py shows the frame before the last.
 """
 
 import re
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.config import AtariConfig, Config
 from purejax_sc.envs.base import check_options
-from purejax_sc.envs.host import HostPool, HostStep, first_step, next_step
+from purejax_sc.envs.host import HostPool, HostProgram, HostStep, Played, first_step, next_step
 from purejax_sc.scores import SCORES
 from purejax_sc.types import EnvSpec
 
 JOYSTICK = 18  # all actions of the Arcade Learning Environment: nothing, fire, eight directions, these with fire
 # Skiing knows no fire: its full action set is nothing and eight directions. Actions with fire act as those without.
 _WITHOUT_FIRE = np.array([0, 0, *range(1, 9), *range(1, 9)])
-
-
-class Played(NamedTuple):
-    """What an engine shows of n rows: frame uint8 [n, H, W, C], reward [n], terminated bool [n], truncated bool [n]."""
-
-    frame: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
 
 
 class Engine(Protocol):
@@ -70,13 +63,30 @@ def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
 
     Raises ConfigError for options that Atari lacks, ModuleNotFoundError where the engine is not installed.
     """
-    spec = make_atari_spec(config)
     options = config.atari
     # An engine takes the maximum over two frames by itself; for that over all of a step it plays them one by one.
     inner_steps = 1 if options.max_over == 2 else options.repeat
-    seeds = np.random.SeedSequence(seed).generate_state(num_envs) % np.uint32(2**31 - 1)
-    engine = _ENGINES[options.backend](_game(config), options, seeds.astype(np.int32), inner_steps)
-    return AtariPool(spec, num_envs, engine, options.repeat, inner_steps, _action_table(config))
+    engine = _ENGINES[options.backend](_game(config), options, _seeds(num_envs, seed), inner_steps)
+    return AtariPool(make_atari_spec(config), num_envs, engine, options.repeat, inner_steps, _action_table(config))
+
+
+def make_atari_program(config: Config, num_envs: int, seed: int) -> HostProgram:
+    """The games of `make_atari_pool` by EnvPool, whatever `atari.backend` says, for a compiled program.
+
+    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where EnvPool is not installed.
+    """
+    options, table = config.atari, _action_table(config)
+    engine = EnvPoolEngine(_game(config), options, _seeds(num_envs, seed), inner_steps=1)
+    handle, recv, send = engine.xla()
+    return HostProgram(
+        spec=make_atari_spec(config),
+        num_envs=num_envs,
+        handle=handle,
+        recv=recv,
+        send=lambda handle, action: send(handle, jnp.asarray(table)[action]),
+        frames_per_step=options.repeat,
+        close=engine.close,
+    )
 
 
 class AtariPool:
@@ -173,7 +183,7 @@ class EnvPoolEngine:
         """Actions that the game uses."""
         import envpool
 
-        return envpool.make_spec(f"{game}-v5", full_action_space=False).action_space.n
+        return int(envpool.make_spec(f"{game}-v5", full_action_space=False).action_space.n)
 
     def start(self) -> np.ndarray:
         self._pool.async_reset()
@@ -190,6 +200,19 @@ class EnvPoolEngine:
 
     def close(self) -> None:
         self._pool.close()
+
+    def xla(self) -> tuple[Any, Callable[[Any], tuple[Any, Played]], Callable[[Any, Any], Any]]:
+        """A handle, recv and send of a `HostProgram`, in place of the methods of those names. The games start."""
+        handle, recv, send, _ = self._pool.xla()
+        self._pool.async_reset()
+        rows = np.arange(self._pool.config["num_envs"], dtype=np.int32)
+
+        def played(handle: Any) -> tuple[Any, Played]:
+            handle, (obs, reward, _, truncated, info) = recv(handle)
+            terminated = info["terminated"].astype(bool)  # as in `recv`
+            return handle, Played(jnp.moveaxis(obs, 1, -1), reward, terminated, truncated)
+
+        return handle, played, lambda handle, action: send(handle, action, rows)
 
     @staticmethod
     def _channels_last(obs: np.ndarray) -> np.ndarray:
@@ -287,6 +310,11 @@ _ENGINES: dict[str, Any] = {"envpool": EnvPoolEngine, "ale": AleEngine}
 def rom_name(game: str) -> str:
     """ale-py's spelling: ms_pacman for MsPacman."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower()
+
+
+def _seeds(num_envs: int, seed: int) -> np.ndarray:
+    """Of single games, int32 [num_envs]."""
+    return (np.random.SeedSequence(seed).generate_state(num_envs) % np.uint32(2**31 - 1)).astype(np.int32)
 
 
 def _game(config: Config) -> str:
