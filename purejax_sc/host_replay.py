@@ -41,6 +41,7 @@ class HostReplay:
         # written: the row is whole. A file may outlive a process that died while writing.
         self._record = np.dtype([("written", np.bool_), *fields])
         self._capacity, self._path = capacity, path
+        self._rows: Any = None
 
     @property
     def num_bytes(self) -> int:
@@ -51,18 +52,23 @@ class HostReplay:
         data = () if self._path else np.zeros((self._capacity, self._record.itemsize), np.uint8)
         return RingState(data, np.zeros((), np.int64), np.zeros((), np.int64))
 
-    def load(self, state: RingState) -> None:
-        """Go on from a state. In a file, rows may be newer than it.
+    def reserve(self) -> None:
+        """Find the file, or make it with all of its space, if there is to be one.
 
-        Raises OSError: the file cannot be made, does not fit on its disk, or is not one of these.
+        Raises OSError: it cannot be made, does not fit on its disk, or is not one of these.
         """
+        if self._path is not None and self._rows is None:
+            if not self._path.exists():
+                self._create(self._path)
+            self._rows = self._map(self._path)
+
+    def load(self, state: RingState) -> None:
+        """Go on from a state. In a file, rows may be newer than it. Raises OSError as `reserve`."""
         size = int(state.size)
         if self._path is None:
             self._rows = np.require(state.data, np.uint8, ["C", "W"]).reshape(-1).view(self._record)
         else:
-            if not self._path.exists():
-                self._create(self._path)
-            self._rows = self._map(self._path)
+            self.reserve()
             size = size if self._rows["written"][:size].any() else 0
         self._cursor, self._size = int(state.cursor), size
 

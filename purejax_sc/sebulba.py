@@ -7,6 +7,7 @@
 Nothing here is a loss, a target or an optimiser.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -123,8 +124,16 @@ class Driver:
         return f"the replay of {steps:,} steps takes {self._replay.num_bytes / 2**30:.2f} GiB of {where}"
 
     def compile(self) -> Program:
-        """Compile what runs in the loop, behind the interface of the program on the device. Its states have one row."""
+        """Compile what runs in the loop, behind the interface of the program on the device. Its states have one row.
+
+        Before that, make the replay's file. Raises RunError if that cannot be.
+        """
         start = time.perf_counter()
+        try:
+            self._replay.reserve()
+        except OSError as error:
+            cure = "lower replay.capacity" if error.errno == errno.ENOSPC else "remove it"
+            raise RunError(f"replay.file={self._config.replay.file}: {error}; {cure}, or choose another") from None
         shapes = self._shapes()
         batch = self._config.train.batch_sequences
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), self._row)
@@ -188,10 +197,7 @@ class Driver:
         """Actors at work. After a resume they begin new episodes, with other random numbers than those before."""
         config = self._config
         if config.replay_sequences:
-            try:
-                self._replay.load(states.replay)
-            except OSError as error:
-                raise RunError(f"replay.file={config.replay.file}: {error}; remove it, or choose another") from None
+            self._replay.load(states.replay)
         memory, key = self._memory(), jax.random.fold_in(jax.random.key(config.seed), ACTING)
         key = jax.random.fold_in(key, updates)
         seeds = np.random.SeedSequence([config.seed, updates]).generate_state(config.host.actors) >> 1

@@ -306,9 +306,10 @@ def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resume
 
     with monkeypatch.context() as patch:
         patch.setattr("os.posix_fallocate", full)
-        with pytest.raises(RunError, match=r"replay.file=.*No space left on device"):
+        with pytest.raises(RunError, match=r"replay.file=.*No space left on device; lower replay.capacity"):
             run.train(small, tmp_path / "run")
     assert not path.exists()
+    assert counters[0] == []  # before anything was compiled or played
     assert run.train(small, tmp_path / "run", resume=True)["status"] == "complete"
 
 
