@@ -6,6 +6,7 @@
     acting     the actor threads, whose blocks are thrown away
     learning   updates on one batch of random frames, in the environment steps that they are for
     together   training; who waits for whom is the share of time that this side of the queue stood still
+    xla        training by host.driver=xla; `--xla KEY=VALUE` gives it settings of its own
 
 Rounds are interleaved so that a noisy machine disturbs all alike; the median counts. Compile time is apart.
 """
@@ -24,11 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import config as configs
-from purejax_sc import sebulba
+from purejax_sc import jitted, sebulba
 from purejax_sc.actors import row_shapes
 from purejax_sc.config import Config
 from purejax_sc.devices import make_layout
-from purejax_sc.envs import make_host_pool, make_spec, network_spec
+from purejax_sc.envs import make_host_pool, make_host_program, make_spec, network_spec
 from purejax_sc.networks import make_model
 from purejax_sc.train import as_arrays
 
@@ -78,55 +79,74 @@ def learning(config: Config, driver: sebulba.Driver, rows, updates: int) -> floa
     return time.perf_counter() - start
 
 
+class Training:
+    """A run that goes on from call to call."""
+
+    def __init__(self, driver) -> None:
+        self.program = driver.compile()
+        self._states, _ = self.program.chunk(self.program.init(), 2)
+
+    def __call__(self, n: int) -> tuple[float, dict]:
+        """Seconds of n iterations, and their metrics."""
+        start = time.perf_counter()
+        self._states, metrics = jax.block_until_ready(self.program.chunk(self._states, n))
+        return time.perf_counter() - start, metrics
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="+", metavar="CONFIG [KEY=VALUE ...]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=10, help="of training per round; the rest does as many steps")
+    parser.add_argument("--xla", nargs="*", default=[], metavar="KEY=VALUE", help="settings of host.driver=xla alone")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     args = parser.parse_args()
     config = configs.load(args.words[0], args.words[1:])
-    driver = sebulba.Driver(config, make_spec(config), partial(make_host_pool, config), make_layout(1), resume=False)
-    program = driver.compile()
+    spec, layout = make_spec(config), make_layout(1)
+    driver = sebulba.Driver(config, spec, partial(make_host_pool, config), layout, resume=False)
+    other = configs.override(config, ["host.driver=xla", *args.xla])
+    threads = Training(driver)
+    xla = Training(jitted.Driver(other, spec, partial(make_host_program, other), layout))
     n, steps = args.iterations, args.iterations * config.steps_per_iteration
     rows = jax.tree.map(jnp.asarray, random_batch(config))
-    states, _ = program.chunk(program.init(), 2)
     waiting: dict[str, list[float]] = {"learner_waiting": [], "actors_waiting": []}
 
     def together() -> float:
-        nonlocal states
-        start = time.perf_counter()
-        states, metrics = jax.block_until_ready(program.chunk(states, n))
+        seconds, metrics = threads(n)
         for name, values in waiting.items():
             values.append(float(metrics[name][0]))
-        return time.perf_counter() - start
+        return seconds
 
     # the run's own actors would go on beside the other measurements, so each round of training comes first and ends
     # with their queue full: they then wait
     ways: dict[str, Callable[[], float]] = {
         "together": together,
         "engine": partial(engine, config, n * config.train.sequence_length),
-        "acting": partial(acting, driver, program.init(), n * config.host.actors),
+        "acting": partial(acting, driver, threads.program.init(), n * config.host.actors),
         "learning": partial(learning, config, driver, rows, n * config.updates_per_iteration),
+        "xla": lambda: xla(n)[0],
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(args.rounds):
         for name, measure in ways.items():
             seconds[name].append(measure())
             time.sleep(1)
-    program.close()
+    threads.program.close()
+    xla.program.close()
     rates = {name: steps / statistics.median(times) for name, times in seconds.items()}
     shares = {name: statistics.median(values) for name, values in waiting.items()}
     device = jax.devices()[0].device_kind
     print(
-        f"{device}, jax {jax.__version__}, compiled in {program.seconds:.0f} s, {args.rounds} rounds of {steps} steps"
+        f"{device}, jax {jax.__version__}, compiled in {threads.program.seconds:.0f} s, xla in"
+        f" {xla.program.seconds:.0f} s, {args.rounds} rounds of {steps} steps"
     )
     for name, rate in rates.items():
         print(f"{name:<10}{rate:>10,.0f} env steps/s")
     for name, share in shares.items():
         print(f"{name:<16}{share:>6.1%}")
     if args.json:
-        facts = {"device": device, "jax": jax.__version__, "config": args.words, "compile_s": program.seconds}
+        facts = {"device": device, "jax": jax.__version__, "config": args.words, "xla": args.xla}
+        facts["compile_s"] = {"threads": threads.program.seconds, "xla": xla.program.seconds}
         args.json.write_text(json.dumps(facts | {"env_steps_per_s": rates} | shares, indent=2) + "\n")
 
 

@@ -156,6 +156,11 @@ class Actors:
         self._threads.append(thread)
         thread.start()
 
+    @property
+    def has_block(self) -> bool:
+        """Whether `take` need not wait."""
+        return not self._blocks.empty()
+
     def take(self) -> Block:
         """The next block, waiting for it. Raises RunError if an actor has failed, with its error as the cause."""
         while True:

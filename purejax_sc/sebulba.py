@@ -157,21 +157,21 @@ class Driver:
     def chunk(self, states: TrainState, n: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         """n iterations: blocks from the actors, the replay, updates. The states are used up."""
         config, learner, key = self._config, states.learner, states.key
-        updates, log, pending = int(learner.updates[0]), _Log(states.driver), None
+        updates, log = int(learner.updates[0]), _Log(states.driver)
         if self._actors is None:
             self._actors = self.start(states, updates)
         for _ in range(n):
-            blocks = [log.timed(self._actors.take, updates) for _ in range(config.host.actors)]
+            blocks = [log.taken(self._actors, updates) for _ in range(config.host.actors)]
             rows = jax.tree.map(lambda *x: np.concatenate(x), *(block.rows for block in blocks))
             if config.replay_sequences:
                 self._replay.add(rows)
             for batch in self._batches(rows, updates):
                 # the host makes a batch while the device updates, but is never further ahead than that
-                log.add(pending)
-                learner, key, pending = self.update(learner, batch, key, self._hyper)
+                log.settle()
+                learner, key, log.pending = self.update(learner, batch, key, self._hyper)
             updates += config.updates_per_iteration
             self._actors.publish(self._copies(learner), updates)
-        log.add(pending)
+        log.settle()
         ring = self._replay.state if config.replay_sequences else ()
         return TrainState(learner, log.returns, (), ring, (), key), log.averages(n)
 
@@ -252,10 +252,11 @@ class Driver:
 
 
 class _Log:
-    """What happened in a chunk."""
+    """What happened in a chunk. pending: metrics of the update that the device is at."""
 
     def __init__(self, returns: np.ndarray) -> None:
         self.returns = returns
+        self.pending: dict[str, Array] | None = None
         self._begin = time.perf_counter()
         self._waited = 0.0
         self._learning: list[dict[str, np.ndarray]] = []
@@ -264,10 +265,12 @@ class _Log:
         self._lags: list[int] = []
         self._idle: list[float] = []
 
-    def timed(self, take: Callable[[], Block], updates: int) -> Block:
-        """A block, and a note of it and of how long it took to come."""
+    def taken(self, actors: Actors, updates: int) -> Block:
+        """A block, and a note of it and of how long the device stood still until it came."""
+        if not actors.has_block:
+            self.settle()
         start = time.perf_counter()
-        block = take()
+        block = actors.take()
         self._waited += time.perf_counter() - start
         self._sums.append(block.episodes)
         self._ended += block.returns
@@ -275,10 +278,11 @@ class _Log:
         self._idle.append(block.waited)
         return block
 
-    def add(self, metrics: dict[str, Array] | None) -> None:
-        """Waits for the update that they come from."""
-        if metrics is not None:
-            self._learning.append(jax.device_get(metrics))
+    def settle(self) -> None:
+        """Wait for the device, and note what the update had to say."""
+        if self.pending is not None:
+            self._learning.append(jax.device_get(self.pending))
+        self.pending = None
 
     def averages(self, n: int) -> dict[str, np.ndarray]:
         """Of the updates; of episodes the sums over n; how old the acting parameters were; who waited for whom."""

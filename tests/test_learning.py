@@ -93,6 +93,7 @@ def test_tic_tac_toe_is_never_lost_to_perfect_play(update):
         assert (results(agents, way, game_references.minimax_tic_tac_toe()) == 0).all()
 
 
+@pytest.mark.timeout(14_400)
 @pytest.mark.parametrize("update", ["none", "direct"])
 def test_connect_four_is_won_against_random_moves_and_a_short_look_ahead(update):
     agents = trained(load("connect_four", [f"sc.update={update}"]))
