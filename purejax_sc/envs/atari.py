@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.config import AtariConfig, Config
+from purejax_sc.config import AtariConfig, Config, ConfigError
 from purejax_sc.envs.base import check_options
 from purejax_sc.envs.host import HostPool, HostProgram, HostStep, Played, first_step, next_step
 from purejax_sc.scores import SCORES
@@ -202,8 +202,14 @@ class EnvPoolEngine:
         self._pool.close()
 
     def xla(self) -> tuple[Any, Callable[[Any], tuple[Any, Played]], Callable[[Any, Any], Any]]:
-        """A handle, recv and send of a `HostProgram`, in place of the methods of those names. The games start."""
-        handle, recv, send, _ = self._pool.xla()
+        """A handle, recv and send of a `HostProgram`, in place of the methods of those names. The games start.
+
+        Raises ConfigError where EnvPool has none.
+        """
+        try:
+            handle, recv, send, _ = self._pool.xla()
+        except RuntimeError as error:  # on macOS and Windows
+            raise ConfigError(f"host.driver=xla is not possible here: {error} Set host.driver=threads") from None
         self._pool.async_reset()
         rows = np.arange(self._pool.config["num_envs"], dtype=np.int32)
 
