@@ -10,7 +10,7 @@ import pytest
 
 from purejax_sc import networks
 from purejax_sc.config import Config, ConfigError, MuesliConfig, NetworkConfig
-from purejax_sc.conv import Conv
+from purejax_sc.conv import Conv, max_pool
 from purejax_sc.networks import action_planes, make_model, min_max, standardise
 from purejax_sc.types import EnvSpec, Observation
 
@@ -133,6 +133,29 @@ def test_conv_of_a_2x2_image_by_hand():
     params = {"params": {"kernel": jnp.ones((3, 3, 1, 1)), "bias": jnp.array([0.5])}}
     for form in ("matmul", "banded", "lax"):
         np.testing.assert_allclose(Conv(1, form=form).apply(params, x), jnp.full((1, 2, 2, 1), 10.5))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(2, 5, 7, 3), (1, 6, 4, 2), (3, 1, 2, 1)])
+def test_max_pool_equals_flax_with_its_gradient(shape, stride):
+    x = jax.random.normal(jax.random.key(0), shape)  # no two are equal
+
+    def theirs(x):
+        return nn.max_pool(x, (3, 3), strides=(stride, stride), padding="SAME")
+
+    np.testing.assert_array_equal(max_pool(x, stride), theirs(x))
+    weights = jax.random.normal(jax.random.key(1), theirs(x).shape)
+    ours, expected = (
+        jax.grad(lambda x, f=f: jnp.sum(weights * f(x)))(x)
+        for f in (functools.partial(max_pool, stride=stride), theirs)
+    )
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_equal_maxima_share_the_gradient():
+    gradient = jax.grad(lambda x: jnp.sum(max_pool(x, 3)))(jnp.zeros((1, 3, 3, 1)))
+    np.testing.assert_allclose(jnp.sum(gradient), 1.0)
+    assert (gradient > 0).all()
 
 
 def test_conv_refuses_more_than_one_batch_axis():
