@@ -339,8 +339,8 @@ class RecurrentDynamics(nn.Module):
         return jnp.concatenate(carry, axis=-1)
 
 
-def impala(network: NetworkConfig, spec: EnvSpec) -> Parts:
-    """The paper's deep residual network and LSTM, and an LSTM model whose hidden half the heads read."""
+def _impala_torso(network: NetworkConfig, spec: EnvSpec) -> ImpalaTorso:
+    """Raises ConfigError where it does not fit the frames."""
     height, width = _image_shape(network, spec)
     if height % network.patch or width % network.patch:
         raise ConfigError(
@@ -352,13 +352,44 @@ def impala(network: NetworkConfig, spec: EnvSpec) -> Parts:
             f"network.pool has {len(pool)} strides for the {len(network.channels)} sections of network.channels: give"
             f" one stride per section, or leave network.pool out"
         )
-    torso = ImpalaTorso(network.channels, pool, network.patch, network.width, network.conv)
+    return ImpalaTorso(network.channels, pool, network.patch, network.width, network.conv)
+
+
+def impala(network: NetworkConfig, spec: EnvSpec) -> Parts:
+    """The paper's deep residual network and LSTM, and an LSTM model whose hidden half the heads read."""
+    torso = _impala_torso(network, spec)
     return Parts(
         encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat),
         dynamics=RecurrentDynamics(network.model_width),
         head=lambda outputs, _, init: Head(outputs, network.head_width, init),
         read=lambda z: z[:, network.model_width :],
         initial_carry=lambda batch_size: (jnp.zeros((batch_size, network.width)),) * 2,
+    )
+
+
+# --- resnet: large images in stacks ---
+
+
+class Contrasted(nn.Module):
+    """A torso that reads each example [H, W, C] of [M, H, W, C] with zero mean and unit variance.
+
+    Frames that differ in a few pixels, as Pong's in its ball, differ more for the torso then. For the same reason the
+    latent is not standardised, unlike those of small images: what all frames share would drown the rest.
+    """
+
+    torso: nn.Module
+
+    def __call__(self, frame: Array) -> Array:
+        x = standardise(frame.reshape(frame.shape[0], -1).astype(jnp.float32))
+        return self.torso(x.reshape(frame.shape))
+
+
+def resnet(network: NetworkConfig, spec: EnvSpec) -> Parts:
+    """The residual network of `impala` without memory, and a residual model on a flat latent."""
+    return Parts(
+        encoder=FeedForward(Contrasted(_impala_torso(network, spec))),
+        dynamics=ResidualDynamics(network.width, network.model_blocks),
+        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
     )
 
 
@@ -441,5 +472,6 @@ KINDS: dict[str, Callable[[NetworkConfig, EnvSpec], Parts]] = {
     "mlp": mlp,
     "minatar": minatar,
     "impala": impala,
+    "resnet": resnet,
     "muzero": muzero,
 }

@@ -20,12 +20,14 @@ NETWORKS = {
     "mlp": NetworkConfig(kind="mlp", width=16, head_width=8, depth=2, model_blocks=2),
     "minatar": NetworkConfig(kind="minatar", width=16, head_width=8, channels=(4, 4)),
     "impala": NetworkConfig(kind="impala", width=16, head_width=8, channels=(4,), model_width=6),
+    "resnet": NetworkConfig(kind="resnet", width=16, head_width=8, channels=(4, 4)),
     "muzero": NetworkConfig(kind="muzero", head_width=8, channels=(4,), blocks=1),
 }
 LATENTS = {  # shapes of e and z
     "mlp": ((16,), (16,)),
     "minatar": ((16,), (16,)),
     "impala": ((16,), (12,)),
+    "resnet": ((16,), (16,)),
     "muzero": ((12, 12, 4), (12, 12, 4)),
 }
 
@@ -452,6 +454,20 @@ def test_the_smallest_possible_frames_work():
     ):
         params = jax.eval_shape(make(network, SPEC._replace(obs_shape=(side, side, 1))).init, jax.random.key(0))
         assert all(0 not in x.shape for x in jax.tree.leaves(params))
+
+
+def test_resnet_sees_neither_brightness_nor_contrast():
+    model = make_model(Config(env="x", network=NETWORKS["resnet"], muesli=MuesliConfig(bins=BINS)), SPEC)
+    params = model.init(jax.random.key(0))
+    frame = jax.random.randint(jax.random.key(1), (1, 2, *SPEC.obs_shape), 0, 100).astype(jnp.uint8)
+
+    def seen(frame):
+        obs = Observation(frame, *(jnp.zeros((1, 2)) for _ in range(5)))
+        return model.encode(params.encoder, obs, model.initial_carry(2))[0]
+
+    np.testing.assert_allclose(seen(frame), seen(2 * frame + 20), atol=1e-5)
+    assert not np.allclose(seen(frame)[:, 0], seen(frame)[:, 1], atol=1e-2)
+    assert np.isfinite(seen(jnp.full_like(frame, 7))).all()
 
 
 def test_patches_make_channels_of_squares_of_pixels():
