@@ -173,7 +173,8 @@ class Driver:
             self._actors.publish(self._copies(learner), updates)
         log.settle()
         ring = self._replay.state if config.replay_sequences else ()
-        return TrainState(learner, log.returns, (), ring, (), key), log.averages(n)
+        metrics = log.averages(n)  # which also notes the returns
+        return TrainState(learner, log.returns, (), ring, (), key), metrics
 
     def close(self) -> None:
         """Stop the actors. Closing twice does nothing."""
