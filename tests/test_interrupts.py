@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,15 @@ with leave_at_once("gone", 130):
     print("here", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
 """
+
+
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
+    """Python's own handler of Ctrl-C, which a shell takes from what it runs in the background, and from all of its
+    children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupted(command: list[str], sign: str, **environment: str) -> tuple[int, str]:
