@@ -318,7 +318,7 @@ class Config(Section):
                 f"replay.file has no effect with env={self.env!r}, whose replay is on the device: leave it out"
             )
 
-    def _refuse_settings_of_threads(self) -> None:
+    def _refuse_what_needs_threads(self) -> None:
         set_ = {
             "atari.backend": (self.atari.backend, "envpool"),
             "atari.max_over": (self.atari.max_over, 2),
@@ -335,7 +335,7 @@ class Config(Section):
         train, capacity = self.train, self.replay_capacity_sequences
         if self.env.startswith("atari/"):
             if self.host.driver == "xla":
-                self._refuse_settings_of_threads()
+                self._refuse_what_needs_threads()
             elif train.num_envs % self.host.actors:
                 raise ValueError(
                     f"train.num_envs={train.num_envs} cannot be shared by host.actors={self.host.actors}: set"

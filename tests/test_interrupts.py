@@ -36,12 +36,10 @@ def interrupted(command: list[str], sign: str, **environment: str) -> tuple[int,
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
     )
-    said = ""
     stream = process.stdout if sign == "here" else process.stderr
     assert stream is not None
     while sign not in (line := stream.readline()):
         assert line, "it ended too soon"
-        said += line
     process.send_signal(signal.SIGINT)
     return process.wait(timeout=30), process.communicate()[1]
 

@@ -81,8 +81,7 @@ def test_rows_and_statistics_are_those_of_actors() -> None:
     rows = rows_of(states, 16)
     actions = np.concatenate([row.action for row in rows], axis=1)
     assert len(np.unique(actions)) == 3
-    pool = partial(lambda num_envs, seed: host_games.CountingPool(LENGTHS[:num_envs]))
-    blocks = blocks_of_actor(small, SPEC, pool, actions)
+    blocks = blocks_of_actor(small, SPEC, lambda num_envs, seed: host_games.CountingPool(LENGTHS[:num_envs]), actions)
     assert_same_stream(rows, blocks)
     for name, value in blocks[0].episodes.items():
         assert metrics[name] == [value]
