@@ -48,17 +48,18 @@ class Driver:
     def __init__(
         self, config: Config, spec: EnvSpec, make_games: Callable[[int, int], HostProgram], layout: Layout
     ) -> None:
-        """Nothing runs yet.
+        """The games start, and wait.
 
         Args:
           spec:       of the environments: obs_shape is that of one frame.
           make_games: (number of environments, seed) -> environments.
           layout:     of one device.
 
-        Raises ConfigError: a network that does not fit, a replay that does not fit in memory.
+        Raises ConfigError: a network that does not fit, a replay that does not fit in memory, games that no compiled
+        program can play.
         """
         seen = stacked_spec(spec, config.atari.stack)
-        self._config, self._spec, self._make_games, self._layout = config, spec, make_games, layout
+        self._config, self._spec, self._layout = config, spec, layout
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen)
         self._row = row_shapes(config, spec, self._model)
@@ -68,6 +69,8 @@ class Driver:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         memory = (device.memory_stats() or {}).get("bytes_limit", memory)
         check_replay_fits(config, self._replay_bytes, memory, "the device")
+        # a resumed run begins new episodes, of the same seeds
+        self._games = make_games(config.train.num_envs, config.seed)
 
     @property
     def replay_text(self) -> str:
@@ -78,11 +81,9 @@ class Driver:
         return f"the replay of {steps:,} steps takes {self._replay_bytes / 2**30:.2f} GiB of the device"
 
     def compile(self) -> Program:
-        """Start the games and compile what plays them, behind the interface of the program on the device."""
+        """Compile what plays the games, behind the interface of the program on the device."""
         start = time.perf_counter()
         config = self._config
-        # a resumed run begins new episodes, of the same seeds
-        self._games = self._make_games(config.train.num_envs, config.seed)
         shapes = devices.put_shapes(self._layout, jax.eval_shape(self._init), PartitionSpec(SEED))
         key = jax.random.fold_in(jax.random.key(config.seed), ACTING)
         self._start = jax.jit(self._first).lower(self._games.handle, key).compile()

@@ -107,11 +107,12 @@ def test_envpool_plays_the_same_games_in_a_program_and_in_a_pool() -> None:
     assert_same_stream(rows, blocks)
 
 
-def test_where_envpool_has_no_xla_the_cure_is_named(monkeypatch) -> None:
+def test_where_envpool_has_no_xla_the_cure_is_named_and_nothing_written(tmp_path, monkeypatch) -> None:
     pytest.importorskip("envpool", reason="envpool is not installed")
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(ConfigError, match=r"host\.driver=xla is not possible here: .* Set host\.driver=threads"):
-        make_host_program(config(), 2, 0)
+        run.train(config(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture
