@@ -398,7 +398,8 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
-    on different environments are one method, and methods found on every environment also get scores over all of them:
+    on different environments are one method, and methods found on every environment also get scores over all of them;
+    directories of one label on one environment are taken together, each with seeds of its own:
 
     purejax-sc plot none=runs/a none=runs/b direct=runs/c direct=runs/d
 

@@ -2,7 +2,8 @@
 
 A run belongs to a task and to a method. The task is its environment: `env` of its config.yaml, with those
 `env_options` that are not at their defaults. The method is its label: the name of its directory, or what stands before
-the equals sign in `none=runs/a`. Runs of one label on several tasks are one method, with one stratum of seeds per task.
+the equals sign in `none=runs/a`. Runs of one label on several tasks are one method, with one stratum of seeds per task;
+directories of one label on one task are one run, whose seeds they share out.
 
 Scores compare like with like: on each task they count over the range of environment steps in which every seed of every
 run there has a curve, so up to the end of the shortest run.
@@ -31,12 +32,20 @@ SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps: the grid of c
 
 
 class Run(NamedTuple):
-    """One run directory. `label` is its method, `env` its task."""
+    """The seeds of a method on a task.
+
+    label:     the method.
+    env:       the task.
+    directory: where the seeds are: one directory, or several with blanks between them.
+    curves:    of all seeds, up to the end of the shortest directory.
+    end:       environment steps of the longest directory.
+    """
 
     label: str
     env: str
-    directory: Path
+    directory: str
     curves: Curves
+    end: float
 
 
 class Task(NamedTuple):
@@ -135,6 +144,7 @@ def read_runs(arguments: Sequence[str]) -> list[Run]:
 
     A label holds no slash; a directory whose own name holds an equals sign is one if it exists. Without a label, a run
     is called by the name of its directory, or by its whole path where another such run on the task has that name.
+    Directories of one label on one task become one run, if no seed is in two of them.
     """
     named = [_split(argument) for argument in arguments]
     # curves first: a directory that is no run at all lacks both files, and its metrics are what it is asked for
@@ -144,9 +154,10 @@ def read_runs(arguments: Sequence[str]) -> list[Run]:
     for env in set(envs):
         unnamed = [path for (label, path), e in zip(named, envs, strict=True) if not label and e == env]
         names |= dict(zip(unnamed, plots.labels(unnamed), strict=True))
-    runs = [Run(label or names[path], env, path, c) for (label, path), env, c in zip(named, envs, curves, strict=True)]
-    _check_runs(runs)
-    return runs
+    runs: dict[tuple[str, str], list[tuple[Path, Curves]]] = {}
+    for (label, path), env, found in zip(named, envs, curves, strict=True):
+        runs.setdefault((label or names[path], env), []).append((path, found))
+    return [_join(label, env, parts) for (label, env), parts in runs.items()]
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -231,7 +242,7 @@ def notes(comparison: Comparison) -> list[str]:
     lines = []
     for task in comparison.tasks:
         end = task.grid[-1]
-        if any(run.curves.env_steps[-1] > end for run in task.runs.values()):
+        if any(run.end > end for run in task.runs.values()):
             lines.append(f"{task.env}: scores count up to {end:,.0f} environment steps, the end of the shortest run")
     if comparison.methods:
         lines.append(f"{ALL_TASKS}: normalised returns, 0 the lowest return and 1 the best AUC of each environment")
@@ -298,21 +309,34 @@ def _environment(directory: Path) -> str:
         ) from None
 
 
-def _check_runs(runs: Sequence[Run]) -> None:
-    known: dict[tuple[str, str], Path] = {}
-    for run in runs:
-        missing = int((~np.isfinite(run.curves.returns).any(axis=1)).sum())
-        if missing:
-            raise RunError(
-                f"{run.directory}: no episode ended in {missing} of {len(run.curves.returns)} seeds: train it for"
-                " longer, or leave it out"
-            )
-        if (run.env, run.label) in known:
-            raise RunError(
-                f"{known[run.env, run.label]} and {run.directory} are both called {run.label} on {run.env}: give each a"
-                " label of its own, as in first=DIR second=DIR, or leave one out"
-            )
-        known[run.env, run.label] = run.directory
+def _join(label: str, env: str, parts: Sequence[tuple[Path, Curves]]) -> Run:
+    """One run of the seeds in several directories, up to the end of the shortest. Raises RunError."""
+    if len(parts) > 1:
+        _check_parts(f"are both called {label} on {env}", parts)
+    directory = " ".join(str(path) for path, _ in parts)
+    env_steps = min((curves.env_steps for _, curves in parts), key=len)
+    returns = np.concatenate([curves.returns[:, : len(env_steps)] for _, curves in parts])
+    missing = int((~np.isfinite(returns).any(axis=1)).sum())
+    if missing:
+        raise RunError(
+            f"{directory}: no episode ended in {missing} of {len(returns)} seeds: train it for longer, or leave it out"
+        )
+    end = max(float(curves.env_steps[-1]) for _, curves in parts)
+    return Run(label, env, directory, Curves(env_steps, returns, {}), end)
+
+
+def _check_parts(both: str, parts: Sequence[tuple[Path, Curves]]) -> None:
+    cure = "give each a label of its own, as in first=DIR second=DIR, or leave one out"
+    first, points = parts[0][0], parts[0][1].env_steps
+    known: dict[int, Path] = {}
+    for path, curves in parts:
+        for seed in plots.read_seeds(path):
+            if seed in known:
+                raise RunError(f"{known[seed]} and {path} {both} and hold seed {seed}: {cure}")
+            known[seed] = path
+        shared = min(len(points), len(curves.env_steps))
+        if (points[:shared] != curves.env_steps[:shared]).any():
+            raise RunError(f"{first} and {path} {both} but have other log points: {cure}")
 
 
 def _check_writable(out: Path, table: Path) -> None:
@@ -354,7 +378,7 @@ def _row(tasks: Sequence[Task], label: str, against: str) -> Row:
     return Row(
         environment=tasks[0].env if one else ALL_TASKS,
         method=label,
-        directory=str(runs[0].directory) if one else "",
+        directory=runs[0].directory if one else "",
         seeds=sum(len(x) for x in finals),
         unit="return" if one else "normalised",
         env_steps_from=float(tasks[0].grid[0]) if one else None,

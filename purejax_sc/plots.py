@@ -64,6 +64,18 @@ def new_directory(out: Path) -> None:
 
 def read_curves(directory: Path) -> Curves:
     """The curves in a run directory's metrics.csv. Raises RunError."""
+    curves = _read_metrics(directory)
+    losses = {name: curve for name, curve in curves.items() if name.startswith("loss_")}
+    return Curves(curves["env_steps"][0], curves["episode_return"], losses)
+
+
+def read_seeds(directory: Path) -> list[int]:
+    """The seeds of these curves, in their order. Raises RunError."""
+    return [int(seed) for seed in _read_metrics(directory)["seed"][:, 0]]
+
+
+def _read_metrics(directory: Path) -> dict[str, np.ndarray]:
+    """The columns of metrics.csv, each [seeds, points]. Raises RunError."""
     path = directory / "metrics.csv"
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -78,13 +90,11 @@ def read_curves(directory: Path) -> Curves:
         seeds = len(np.unique(columns["seed"]))
         # rows come point by point, and within a point seed by seed
         curves = {name: column.reshape(-1, seeds).T for name, column in columns.items()}
-        env_steps = curves["env_steps"][0]
-        if not (np.diff(env_steps, prepend=-np.inf) > 0).all():
+        if not (np.diff(curves["env_steps"][0], prepend=-np.inf) > 0).all():
             raise ValueError("steps that do not grow")
     except ValueError:
         raise RunError(f"{path} is damaged or holds no rows: repeat the run, or leave it out") from None
-    losses = {name: curve for name, curve in curves.items() if name.startswith("loss_")}
-    return Curves(env_steps, curves["episode_return"], losses)
+    return curves
 
 
 def final_returns(curves: Curves) -> np.ndarray:

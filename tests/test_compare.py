@@ -24,14 +24,16 @@ def curves(steps: Sequence[float], *returns: Sequence[float]) -> Curves:
 
 
 def make_run(label: str, steps: Sequence[float], *returns: Sequence[float], env: str = "A") -> Run:
-    return Run(label, env, Path(label), curves(steps, *returns))
+    return Run(label, env, label, curves(steps, *returns), float(steps[-1]))
 
 
-def write_run(directory: str, steps: Sequence[int], *returns: Sequence[float], config: str = "env: A\n") -> None:
+def write_run(
+    directory: str, steps: Sequence[int], *returns: Sequence[float], config: str = "env: A\n", seed: int = 0
+) -> None:
     rows = [
-        f"{seed},{i},{step},{i}.0,{'' if np.isnan(values[i]) else values[i]},1"
+        f"{number},{i},{step},{i}.0,{'' if np.isnan(values[i]) else values[i]},1"
         for i, step in enumerate(steps)
-        for seed, values in enumerate(returns)
+        for number, values in enumerate(returns, seed)
     ]
     Path(directory).mkdir(parents=True)
     Path(directory, "metrics.csv").write_text("\n".join([HEADER, *rows, ""]))
@@ -277,6 +279,19 @@ def test_equal_names_on_one_task_become_paths(here) -> None:
     assert [run.label for run in compare.read_runs(["one/run", "two/run"])] == ["one/run", "two/run"]
 
 
+def test_seeds_in_several_directories_are_one_run(here, capsys) -> None:
+    write_run("first", [10, 20, 30], [0, 1, 9], [0, 3, 9])
+    write_run("other", [10, 20], [2, 5], seed=2)
+    joined, alone = compare.read_runs(["x=first", "x=other", "first"])
+    assert (joined.label, joined.env, joined.directory) == ("x", "A", "first other")
+    np.testing.assert_array_equal(joined.curves.env_steps, [10, 20])
+    np.testing.assert_array_equal(joined.curves.returns, [[0, 1], [0, 3], [2, 5]])
+    assert (joined.end, alone.end, len(alone.curves.returns)) == (30, 30, 2)
+    assert main(["plot", "x=first", "x=other"]) == 0
+    assert "scores count up to 20 environment steps" in capsys.readouterr().out
+    assert read_table("compare.csv")[0]["seeds"] == "3"
+
+
 def test_a_directory_may_have_an_equals_sign_in_its_name(here) -> None:
     write_run("sc.update=none", [1], [0])
     arguments = ["sc.update=none", "./sc.update=none", "x=sc.update=none"]
@@ -377,6 +392,8 @@ def test_leftover_panels_and_unmatched_runs_are_drawn(here, capsys) -> None:
         ("none none", "none and none are both called"),
         ("x=none x=direct", "first=DIR second=DIR"),
         ("none direct=none direct", "both called direct"),
+        ("x=none x=direct", "hold seed 0"),
+        ("x=none x=late", "have other log points"),
         ("none --out image.csv", "cannot draw a 'csv' file"),
         ("none --out image", "let --out end in one of"),
         ("none --out ..", "let --out end in one of"),
@@ -392,6 +409,7 @@ def test_leftover_panels_and_unmatched_runs_are_drawn(here, capsys) -> None:
 )
 def test_mistakes_are_one_line_and_write_nothing(two_runs, capsys, command: str, words: str) -> None:
     write_run("bare", [10], [0])
+    write_run("late", [15, 20], [0, 1], seed=2)
     Path("bare/config.yaml").unlink()
     write_run("blank", [10], [0], config="seed: 1\n")
     write_run("young", [10], [0], [NAN])
