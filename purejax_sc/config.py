@@ -138,19 +138,14 @@ class NetworkConfig(Section):
     kind: Literal["mlp", "minatar", "impala", "resnet", "muzero"] = "mlp"
     width: Positive = 128  # latent and hidden width; the encoder's LSTM units for impala (512 in Muesli)
     depth: Positive = 1  # mlp: hidden layers before the latent
-    channels: tuple[Positive, ...] = (
-        16,
-        16,
-    )  # minatar: one 3x3 layer each; impala, resnet: sections; muzero: one number
+    channels: tuple[Positive, ...] = (16, 16)  # minatar: 3x3 layers; impala, resnet: sections; muzero: one number
     padding: Literal["SAME", "VALID"] = "VALID"  # minatar convolutions
     blocks: Positive = 6  # muzero: residual blocks in the encoder and again in the dynamics
     model_width: Positive = 1024  # impala: units of the model's LSTM
     model_blocks: Positive = 1  # mlp, minatar, resnet: residual blocks per model step
     head_width: Annotated[int, Field(ge=0)] = 128  # hidden layer of each head; 0 for linear heads
     pool: tuple[Positive, ...] | None = None  # impala, resnet: stride of each section's pooling; None is 2 everywhere
-    patch: Positive = (
-        1  # impala, resnet: squares of so many pixels a side become channels first; cheap for large frames
-    )
+    patch: Positive = 1  # impala, resnet: squares of so many pixels a side become channels before all else
     remat: bool = False  # impala: one time step of frames at a time, recomputed in the backward pass; memory / T
     conv: Literal["auto", "matmul", "banded", "lax"] = "auto"  # form of the convolutions; auto picks the fastest
 
