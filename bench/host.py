@@ -93,14 +93,41 @@ class Training:
         return time.perf_counter() - start, metrics
 
 
-def main() -> None:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="+", metavar="CONFIG [KEY=VALUE ...]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=10, help="of training per round; the rest does as many steps")
     parser.add_argument("--xla", nargs="*", default=[], metavar="KEY=VALUE", help="settings of host.driver=xla alone")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def measure(ways: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Median seconds of each way over interleaved rounds."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            seconds[name].append(way())
+            time.sleep(1)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def report(args: argparse.Namespace, steps: int, compile_s: dict[str, float], rates: dict, shares: dict) -> None:
+    device, compiled = jax.devices()[0].device_kind, ", ".join(f"{k} {v:.0f} s" for k, v in compile_s.items())
+    print(f"{device}, jax {jax.__version__}, compiled: {compiled}; {args.rounds} rounds of {steps} steps")
+    for name, rate in rates.items():
+        print(f"{name:<10}{rate:>10,.0f} env steps/s")
+    for name, share in shares.items():
+        print(f"{name:<16}{share:>6.1%}")
+    if args.json:
+        facts = {"device": device, "jax": jax.__version__, "config": args.words, "xla": args.xla}
+        facts |= {"rounds": args.rounds, "steps": steps, "compile_s": compile_s, "env_steps_per_s": rates}
+        args.json.write_text(json.dumps(facts | shares, indent=2) + "\n")
+
+
+def main() -> None:
+    args = parse()
     config = configs.load(args.words[0], args.words[1:])
     spec, layout = make_spec(config), make_layout(1)
     driver = sebulba.Driver(config, spec, partial(make_host_pool, config), layout, resume=False)
@@ -126,28 +153,11 @@ def main() -> None:
         "learning": partial(learning, config, driver, rows, n * config.updates_per_iteration),
         "xla": lambda: xla(n)[0],
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(args.rounds):
-        for name, measure in ways.items():
-            seconds[name].append(measure())
-            time.sleep(1)
+    rates = {name: steps / seconds for name, seconds in measure(ways, args.rounds).items()}
     threads.program.close()
     xla.program.close()
-    rates = {name: steps / statistics.median(times) for name, times in seconds.items()}
-    shares = {name: statistics.median(values) for name, values in waiting.items()}
-    device = jax.devices()[0].device_kind
-    print(
-        f"{device}, jax {jax.__version__}, compiled in {threads.program.seconds:.0f} s, xla in"
-        f" {xla.program.seconds:.0f} s, {args.rounds} rounds of {steps} steps"
-    )
-    for name, rate in rates.items():
-        print(f"{name:<10}{rate:>10,.0f} env steps/s")
-    for name, share in shares.items():
-        print(f"{name:<16}{share:>6.1%}")
-    if args.json:
-        facts = {"device": device, "jax": jax.__version__, "config": args.words, "xla": args.xla}
-        facts["compile_s"] = {"threads": threads.program.seconds, "xla": xla.program.seconds}
-        args.json.write_text(json.dumps(facts | {"env_steps_per_s": rates} | shares, indent=2) + "\n")
+    compile_s = {"threads": threads.program.seconds, "xla": xla.program.seconds}
+    report(args, steps, compile_s, rates, {name: statistics.median(values) for name, values in waiting.items()})
 
 
 if __name__ == "__main__":

@@ -326,18 +326,29 @@ class Config(Section):
                 raise ValueError(f"{name}={value} is not possible with host.driver=xla: set host.driver=threads")
 
     @pydantic.model_validator(mode="after")
-    def _check_sizes(self) -> "Config":
-        train, capacity = self.train, self.replay_capacity_sequences
+    def _check_together(self) -> "Config":
+        """What no field can know alone."""
+        self._check_environment()
+        self._check_batch()
+        self._check_shards()
+        self._check_unrolls()
+        self._check_hyper()
+        return self
+
+    def _check_environment(self) -> None:
         if self.env.startswith("atari/"):
             if self.host.driver == "xla":
                 self._refuse_what_needs_threads()
-            elif train.num_envs % self.host.actors:
+            elif self.train.num_envs % self.host.actors:
                 raise ValueError(
-                    f"train.num_envs={train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
-                    f" train.num_envs={-(-train.num_envs // self.host.actors) * self.host.actors}, or other actors"
+                    f"train.num_envs={self.train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
+                    f" train.num_envs={-(-self.train.num_envs // self.host.actors) * self.host.actors}, or other actors"
                 )
         else:
             self._refuse_host_settings()
+
+    def _check_batch(self) -> None:
+        train, capacity = self.train, self.replay_capacity_sequences
         if self.fresh_sequences < 1:
             raise ValueError(f"train.replay_share={train.replay_share} leaves no fresh sequence in a batch: lower it")
         if train.num_envs % self.fresh_sequences:
@@ -352,7 +363,9 @@ class Config(Section):
                 f"replay.capacity={self.replay.capacity} holds {capacity} sequences of {train.sequence_length} steps,"
                 f" less than a batch: set replay.capacity={need} or more"
             )
-        shards = train.data_shards
+
+    def _check_shards(self) -> None:
+        shards = self.train.data_shards
         for name, size in {"fresh": self.fresh_sequences, "replayed": self.replay_sequences}.items():
             if size % shards:
                 raise ValueError(
@@ -364,25 +377,29 @@ class Config(Section):
                 f"train.data_shards={shards} cannot share a pool of {self.levels.pool} levels: set"
                 f" levels.pool={-(-self.levels.pool // shards) * shards}"
             )
-        if self.muesli.unroll > train.sequence_length:
+
+    def _check_unrolls(self) -> None:
+        length = self.train.sequence_length
+        if self.muesli.unroll > length:
             raise ValueError(
-                f"muesli.unroll={self.muesli.unroll} is longer than train.sequence_length={train.sequence_length}:"
+                f"muesli.unroll={self.muesli.unroll} is longer than train.sequence_length={length}:"
                 f" lower the one or raise the other"
             )
-        if self.sc.policy == "original" and self.sc.unroll > train.sequence_length:
+        if self.sc.policy == "original" and self.sc.unroll > length:
             raise ValueError(
                 f"sc.policy=original replays sc.unroll={self.sc.unroll} real actions, but train.sequence_length is"
-                f" {train.sequence_length}: lower sc.unroll"
+                f" {length}: lower sc.unroll"
             )
         if self.sc.update != "none" and self.sc.unroll == 1 and not (self.sc.include_root or self.sc.include_last):
             raise ValueError("sc.unroll=1 leaves the SC loss without a term (it sums k = 1 .. K - 1): set sc.unroll=2")
+
+    def _check_hyper(self) -> None:
         if self.hyper.latent_noise > 0 and self.sc.noise_on == "none":
             raise ValueError("hyper.latent_noise has no effect with sc.noise_on=none: set sc.noise_on=encoding")
         if self.hyper.epsilon > 0 and self.sc.policy != "epsilon":
             raise ValueError(f"hyper.epsilon has no effect with sc.policy={self.sc.policy}: set sc.policy=epsilon")
         if self.hyper.prior_behaviour + self.hyper.prior_uniform > 1:
             raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")
-        return self
 
 
 class _Loader(yaml.SafeLoader):

@@ -243,6 +243,29 @@ def _cmpo(
 # Grounded losses
 
 
+class Unrolled(NamedTuple):
+    """Outputs of K model steps from M roots, the steps one after the other.
+
+    reward: of the steps k = 0 .. K - 1 [K * M, bins].   value [K * M, bins], policy [K * M, A]: at k = 1 .. K.
+    """
+
+    reward: Array
+    value: Array
+    policy: Array
+
+
+class Ahead(NamedTuple):
+    """What the model is trained to say, and where that is known. Constants.
+
+    value: [K + 1, T, B].   reward: [K, T, B].   policy: [K, T, B, A], of k = 1 .. K.   masks: see `unroll_masks`.
+    """
+
+    value: Array
+    reward: Array
+    policy: Array
+    masks: losses.UnrollMasks
+
+
 def grounded_loss(
     cfg: MuesliConfig,
     model: Model,
@@ -253,33 +276,15 @@ def grounded_loss(
     axis: str | None = None,
 ) -> tuple[Array, Roots, Metrics]:
     """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps (paper Eq. 2)."""
-    time_batch, k_max, mean = batch.action.shape, cfg.unroll, partial(masked_mean, axis=axis)
+    time_batch, mean = batch.action.shape, partial(masked_mean, axis=axis)
     obs = jax.tree.map(lambda x: x[:-1], batch.obs)
     e = flat(model.encode(params.encoder, obs, batch.carry)[0])
     logits = jnp.reshape(model.root_policy(params.root_policy, e), (*time_batch, -1))
     logits = masked_logits(logits, obs.legal)
     out_v0 = model.root_value(params.root_value, e)
-
-    # Past the end of a sequence the shifted actions wrap around: random padding under the masks.
-    one_hot = jax.nn.one_hot(batch.action, logits.shape[-1])
-    z, zs, rewards = model.start(params.dynamics, e), [], []
-    for k in range(k_max):
-        a = flat(losses.shift(one_hot, k))
-        z, out = model.step(params.dynamics, params.reward, scale_gradient(z, cfg.dynamics_gradient), a)
-        zs.append(z)
-        rewards.append(out)
-    z_all = jnp.concatenate(zs)
-    # Distillation (the auxiliary-only agents) must not shape the representation: the latents are fixed there.
-    out_pi = model.policy(params.policy, scale_gradient(z_all, 0 if cfg.model_policy == "distill" else 1))
-    out_v = model.value(params.value, z_all)
-
-    masks = losses.unroll_masks(batch.discount, obs.valid, k_max)
-    known = masks.live | masks.absorbed
-    ahead = [losses.shift(targets.value, k) for k in range(k_max + 1)]
-    v_target = jnp.where(masks.live, jnp.stack(ahead), 0.0)
-    r_target = jnp.where(masks.live[:-1], jnp.stack([losses.shift(batch.reward, k) for k in range(k_max)]), 0.0)
-    distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
-    pi_target = jnp.stack([losses.shift(distilled, k) for k in range(1, k_max + 1)])
+    out = _unroll(cfg, model, params, e, batch.action, logits.shape[-1])
+    ahead = _ahead(cfg, batch, targets, logits)
+    known = ahead.masks.live | ahead.masks.absorbed
 
     def categorical(out: Array, target: Array) -> Array:
         probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max, cfg.value_transform)
@@ -294,22 +299,10 @@ def grounded_loss(
     weight = jnp.minimum(1.0, rho) if cfg.clip_pg_ratio else rho  # L14
     pg = mean(losses.policy_gradient(logits, batch.action, weight, targets.adv), obs.valid)
     cmpo = mean(losses.cross_entropy(logits, targets.policy), obs.valid)
-    v0 = mean(jnp.reshape(categorical(out_v0, v_target[0]), time_batch), obs.valid)
-    v_k = per_step(categorical(out_v, flat(v_target[1:])), known[1:])
-    r_k = per_step(categorical(jnp.concatenate(rewards), flat(r_target)), known[:-1])
-    pi_k = per_step(losses.cross_entropy(out_pi, flat(flat(pi_target))), masks.live[1:])
-
-    scale_0, scale_k = {"one_plus_mean": (1, 1 / k_max), "sum": (1, 1), "mean": (1 / (k_max + 1),) * 2}[
-        cfg.unroll_reduction
-    ]  # L2
-    policy = hyper.cmpo_weight * cmpo + hyper.model_policy_weight * jnp.mean(pi_k)
-    total = (
-        hyper.pg_weight * (pg + policy if cfg.pg_scope == "policy" else pg)  # L1
-        + (0.0 if cfg.pg_scope == "policy" else policy)
-        + hyper.value_weight * scale_0 * v0
-        + hyper.model_value_weight * scale_k * jnp.sum(v_k)
-        + hyper.reward_weight * (1 / k_max if cfg.unroll_reduction == "mean" else scale_k) * jnp.sum(r_k)
-    )
+    v0 = mean(jnp.reshape(categorical(out_v0, ahead.value[0]), time_batch), obs.valid)
+    v_k = per_step(categorical(out.value, flat(ahead.value[1:])), known[1:])
+    r_k = per_step(categorical(out.reward, flat(ahead.reward)), known[:-1])
+    pi_k = per_step(losses.cross_entropy(out.policy, flat(flat(ahead.policy))), ahead.masks.live[1:])
     metrics = {
         "loss_pg": pg,
         "loss_cmpo": cmpo,
@@ -319,8 +312,58 @@ def grounded_loss(
         "loss_reward": jnp.mean(r_k),
         "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1), obs.valid),
         "kl_cmpo": mean(_kl(targets.policy, log_pi), obs.valid),
-    } | _value_errors(model, out_v0, out_v, v_target, known, mean)
-    return total, Roots(e, logits), metrics
+    } | _value_errors(model, out_v0, out.value, ahead.value, known, mean)
+    return _weighted(cfg, hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, logits), metrics
+
+
+def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
+    """K model steps from every root along the actions [T, B] of the data."""
+    # Past the end of a sequence the shifted actions wrap around: random padding under the masks.
+    one_hot = jax.nn.one_hot(action, num_actions)
+    z, zs, rewards = model.start(params.dynamics, e), [], []
+    for k in range(cfg.unroll):
+        a = flat(losses.shift(one_hot, k))
+        z, out = model.step(params.dynamics, params.reward, scale_gradient(z, cfg.dynamics_gradient), a)
+        zs.append(z)
+        rewards.append(out)
+    z_all = jnp.concatenate(zs)
+    # Distillation (the auxiliary-only agents) must not shape the representation: the latents are fixed there.
+    out_pi = model.policy(params.policy, scale_gradient(z_all, 0 if cfg.model_policy == "distill" else 1))
+    return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_all), out_pi)
+
+
+def _ahead(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits: Array) -> Ahead:
+    """The targets of the K steps after every root: zeros beyond the end of an episode."""
+    k_max = cfg.unroll
+    masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], k_max)
+    values = [losses.shift(targets.value, k) for k in range(k_max + 1)]
+    rewards = [losses.shift(batch.reward, k) for k in range(k_max)]
+    distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
+    policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
+    return Ahead(
+        jnp.where(masks.live, jnp.stack(values), 0.0),
+        jnp.where(masks.live[:-1], jnp.stack(rewards), 0.0),
+        jnp.stack(policies),
+        masks,
+    )
+
+
+def _weighted(
+    cfg: MuesliConfig, hyper: Hyper, pg: Array, cmpo: Array, pi_k: Array, v0: Array, v_k: Array, r_k: Array
+) -> Array:
+    """The sum of the losses; those with _k are [K], one per model step."""
+    k_max = cfg.unroll
+    scale_0, scale_k = {"one_plus_mean": (1, 1 / k_max), "sum": (1, 1), "mean": (1 / (k_max + 1),) * 2}[
+        cfg.unroll_reduction
+    ]  # L2
+    policy = hyper.cmpo_weight * cmpo + hyper.model_policy_weight * jnp.mean(pi_k)
+    return (
+        hyper.pg_weight * (pg + policy if cfg.pg_scope == "policy" else pg)  # L1
+        + (0.0 if cfg.pg_scope == "policy" else policy)
+        + hyper.value_weight * scale_0 * v0
+        + hyper.model_value_weight * scale_k * jnp.sum(v_k)
+        + hyper.reward_weight * (1 / k_max if cfg.unroll_reduction == "mean" else scale_k) * jnp.sum(r_k)
+    )
 
 
 def _value_errors(
