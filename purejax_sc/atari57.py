@@ -108,7 +108,9 @@ def draw(curves: dict[str, Curves]) -> bytes:
         returns = plots.carried_forward(curve.returns)[0]
         axes.plot(curve.env_steps, scores.normalise(game, returns), color="C0", linewidth=0.5, alpha=0.5)
     axes.plot(*median_curve(curves), color="C0", label=f"median of {len(curves)} game(s)")
-    axes.set(xlabel="environment steps", ylabel="human-normalised return", yscale="symlog")
+    # within twice a human's score the scale of logarithms is linear, and has no ticks
+    scale = "symlog" if np.abs(axes.get_ylim()).max() > 2 else "linear"
+    axes.set(xlabel="environment steps", ylabel="human-normalised return", yscale=scale)
     axes.legend()
     return plots.encode(figure, "png")
 
