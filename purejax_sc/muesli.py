@@ -257,7 +257,7 @@ class Unrolled(NamedTuple):
 class Ahead(NamedTuple):
     """What the model is trained to say, and where that is known. Constants.
 
-    value: [K + 1, T, B].   reward: [K, T, B].   policy: [K, T, B, A], of k = 1 .. K.   masks: see `unroll_masks`.
+    value: [K + 1, T, B] raw.   reward: [K, T, B] raw.   policy: [K, T, B, A], of k = 1 .. K.   masks: UnrollMasks.
     """
 
     value: Array
@@ -317,7 +317,7 @@ def grounded_loss(
 
 
 def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
-    """K model steps from every root along the actions [T, B] of the data."""
+    """K model steps from every root e [M, ...] along the actions [T, B] of the data (the model of paper Eq. 2)."""
     # Past the end of a sequence the shifted actions wrap around: random padding under the masks.
     one_hot = jax.nn.one_hot(action, num_actions)
     z, zs, rewards = model.start(params.dynamics, e), [], []
@@ -333,7 +333,7 @@ def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: A
 
 
 def _ahead(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits: Array) -> Ahead:
-    """The targets of the K steps after every root: zeros beyond the end of an episode."""
+    """The targets of the K steps after every root: values and rewards are 0 beyond the end of an episode."""
     k_max = cfg.unroll
     masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], k_max)
     values = [losses.shift(targets.value, k) for k in range(k_max + 1)]
@@ -351,7 +351,7 @@ def _ahead(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits: Array) 
 def _weighted(
     cfg: MuesliConfig, hyper: Hyper, pg: Array, cmpo: Array, pi_k: Array, v0: Array, v_k: Array, r_k: Array
 ) -> Array:
-    """The sum of the losses; those with _k are [K], one per model step."""
+    """The weighted sum of the losses (paper Eq. 2); those with _k are [K], one per model step."""
     k_max = cfg.unroll
     scale_0, scale_k = {"one_plus_mean": (1, 1 / k_max), "sum": (1, 1), "mean": (1 / (k_max + 1),) * 2}[
         cfg.unroll_reduction
