@@ -16,7 +16,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.conv import FORMS, max_pool
+from purejax_sc.networks.conv import FORMS, max_pool
 from purejax_sc.types import Array, Key
 
 

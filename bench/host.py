@@ -25,13 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import config as configs
-from purejax_sc import jitted, sebulba
-from purejax_sc.actors import row_shapes
 from purejax_sc.config import Config
-from purejax_sc.devices import make_layout
 from purejax_sc.envs import make_host_pool, make_host_program, make_spec, network_spec
 from purejax_sc.networks import make_model
-from purejax_sc.train import as_arrays
+from purejax_sc.training import jitted, sebulba
+from purejax_sc.training.actors import row_shapes
+from purejax_sc.training.devices import make_layout
+from purejax_sc.training.train import as_arrays
 
 
 def engine(config: Config, steps: int) -> float:

@@ -24,10 +24,10 @@ import throughput
 from matplotlib.figure import Figure
 
 from purejax_sc import config as configs
-from purejax_sc import program
-from purejax_sc.checkpoint import Checkpoints
 from purejax_sc.config import Config
-from purejax_sc.devices import make_layout
+from purejax_sc.runs.checkpoint import Checkpoints
+from purejax_sc.training import program
+from purejax_sc.training.devices import make_layout
 
 FRESH_SHARE = 6  # sequences in a batch per fresh one, as in minatar_breakout
 

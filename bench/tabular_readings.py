@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from purejax_sc import statistics
+from purejax_sc.results import statistics
 from purejax_sc.tabular import program, study
 from purejax_sc.tabular.learner import Variant
 from purejax_sc.tabular.options import Options, variant

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import jax
 
 from purejax_sc import config as configs
-from purejax_sc import program
-from purejax_sc.devices import make_layout
+from purejax_sc.training import program
+from purejax_sc.training.devices import make_layout
 
 
 class Program(NamedTuple):

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc import config as configs
-from purejax_sc import muesli, networks
+from purejax_sc import networks
+from purejax_sc.agent import muesli
 from purejax_sc.config import Config
-from purejax_sc.train import as_arrays
+from purejax_sc.training.train import as_arrays
 from purejax_sc.types import EnvSpec, Key, Model, Observation, Sequence
 
 SPECS = {

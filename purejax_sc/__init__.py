@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from purejax_sc.config import Config, Hyper, load
-    from purejax_sc.train import make_train, make_trainer
+    from purejax_sc.training.train import make_train, make_trainer
 
 __version__ = "0.1.0"
 
 __all__ = ["Config", "Hyper", "load", "make_train", "make_trainer"]
 
-_HOME = {"Config": "config", "Hyper": "config", "load": "config", "make_train": "train", "make_trainer": "train"}
+_HOME = {
+    "Config": "config",
+    "Hyper": "config",
+    "load": "config",
+    "make_train": "training.train",
+    "make_trainer": "training.train",
+}
 
 
 def __getattr__(name: str) -> Any:

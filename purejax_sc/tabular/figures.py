@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from purejax_sc import statistics
-from purejax_sc.plots import CONFIDENCE
+from purejax_sc.results import statistics
+from purejax_sc.results.plots import CONFIDENCE
 from purejax_sc.tabular.program import Record
 
 NAMES = {

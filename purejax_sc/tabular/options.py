@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
+from purejax_sc.agent.consistency import SC_UPDATES, Gates
 from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read
-from purejax_sc.consistency import SC_UPDATES, Gates
 from purejax_sc.tabular.learner import Readings, Variant
 
 ModelKind = Literal["mle", "ve"]

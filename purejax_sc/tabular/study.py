@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from purejax_sc import statistics
 from purejax_sc.config import ConfigError
-from purejax_sc.plots import CONFIDENCE, new_directory, replace_file
+from purejax_sc.results import statistics
+from purejax_sc.results.plots import CONFIDENCE, new_directory, replace_file
 from purejax_sc.tabular import figures, program
 from purejax_sc.tabular.learner import Variant
 from purejax_sc.tabular.options import NOISE_UPDATES, Options, Setting, parse, variant

@@ -1,0 +1,192 @@
+"""Self-consistency: a model and its values made to agree in imagination (Farquhar et al. 2021, section 3).
+
+Every update of the paper is one choice of where gradients flow (`SC_UPDATES`), applied to one rollout (`imagine`) and
+one set of multi-step errors (`sc_errors`). Deep agents and the tabular study use the same functions on their own
+`Model`: a deep network takes one-hot actions, a tabular model takes the policy itself and returns expectations.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from purejax_sc.agent import returns
+from purejax_sc.agent.transforms import masked_logits, scale_gradient, with_uniform
+from purejax_sc.types import Array, Key, Model, Params, Scalar
+
+# (k, policy logits [M, A] at z^k, key) -> (action vector [M, A], rho [M]): the imagination policy mu of step k + 1.
+Mu = Callable[[int, Array, Key], tuple[Array, Array]]
+
+
+class Gates(NamedTuple):
+    """How much of the SC gradient passes, each in [0, 1].
+
+    target: through the bootstrapped return G.   value: into the parameters of the value that is compared with G.
+    model: through the imagined state of that value, into the model and the encoder.
+    """
+
+    target: float
+    value: float
+    model: float
+
+
+SC_UPDATES = {
+    "residual": Gates(target=1.0, value=1.0, model=1.0),  # Eq. 5: both sides move
+    "direct": Gates(target=0.0, value=1.0, model=1.0),  # Eq. 6: the target is fixed
+    "reverse": Gates(target=1.0, value=0.0, model=0.0),  # Eq. 7: the prediction is fixed
+    "dyna": Gates(target=0.0, value=1.0, model=0.0),  # direct, but only the value learns
+    "model_only": Gates(target=0.0, value=0.0, model=1.0),  # direct, but only the model learns
+}
+
+
+class Rollout(NamedTuple):
+    """K imagined steps from M roots. z: [K + 1, M, ...]; reward: [K, M] raw; rho: [K, M] pi / mu, no gradient."""
+
+    z: Array
+    reward: Array
+    rho: Array
+
+
+def imagine(
+    model: Model, params: Params, z_0: Array, logits_0: Array, mu: Mu, key: Key, unroll: int, gradient: float = 1.0
+) -> Rollout:
+    """Roll the model K steps under mu from z_0 [M, ...].
+
+    Args:
+      logits_0: [M, A] policy at the roots, from which mu picks the first action.
+      gradient: scale of the gradient that passes back through each step's input, as in the grounded unroll.
+
+    Gradients flow through states and rewards, never through the choice of actions or into the policy.
+    """
+    zs, rewards, rhos = [z_0], [], []
+    logits = logits_0
+    for k, key_step in enumerate(jax.random.split(key, unroll)):
+        a, rho = mu(k, jax.lax.stop_gradient(logits), key_step)
+        z, reward_out = model.step(params.dynamics, params.reward, scale_gradient(zs[-1], gradient), a)
+        logits = model.policy(params.policy, z)
+        zs.append(z)
+        rewards.append(model.decode(reward_out))
+        rhos.append(jax.lax.stop_gradient(rho))
+    return Rollout(jnp.stack(zs), jnp.stack(rewards), jnp.stack(rhos))
+
+
+class ScErrors(NamedTuple):
+    """What a self-consistency loss compares, gradients already gated. n terms k = first, first + 1, ...
+
+    prediction: [n, M, ...] outputs of the value head at z^k.   target: [n, M] raw returns G_{k:K}.
+    """
+
+    prediction: Array
+    target: Array
+
+
+def sc_errors(
+    model: Model,
+    params: Params,
+    rollout: Rollout,
+    discount: Scalar,
+    gates: Gates,
+    lambda_: Scalar = 1.0,
+    root: Array | None = None,
+    include_last: bool = False,
+) -> ScErrors:
+    """Pair v(z^k) with the bootstrapped return G_{k:K} of the rollout's own rewards and values (paper Eq. 8).
+
+    G_{k:K} is V-trace over steps k + 1 .. K with ratios `rollout.rho`; on-policy it is the lambda-return, and with
+    lambda = 1 the (K - k)-step return. The ratio of the first action enters only the k = 0 target.
+
+    Args:
+      discount: of one model step; negative in self-play.
+      lambda_:  1 for the deep agent, 0 for the one-step errors of the tabular study.
+      root:     None starts at k = 1. An encoding e [M, ...] adds k = 0, predicted by the root value head.
+      include_last: adds k = K, whose target is v(z^K) itself.
+    """
+    gated = params._replace(
+        value=scale_gradient(params.value, gates.value), root_value=scale_gradient(params.root_value, gates.value)
+    )
+    num_compared = rollout.z.shape[0] - (1 if include_last else 2)  # of the states k = 1, 2, ...
+    compared = scale_gradient(rollout.z, gates.model)[1 : num_compared + 1]
+    # State by state, so that the compiler finds the forward numbers of both lists to be the same.
+    prediction = [model.value(gated.value, z) for z in compared]
+    values = [model.decode(model.value(params.value, z)) for z in rollout.z[1:]]
+    if root is not None:
+        prediction = [model.root_value(gated.root_value, scale_gradient(root, gates.model)), *prediction]
+        values = [model.decode(model.root_value(params.root_value, root)), *values]
+    v, first = jnp.stack(values), 1 if root is None else 0
+    target = returns.vtrace(
+        v[:-1], v[1:], rollout.reward[first:], discount * jnp.ones_like(v[1:]), rollout.rho[first:], lambda_
+    )
+    if include_last:
+        target = jnp.concatenate([target, v[-1:]])
+    return ScErrors(jnp.stack(prediction), scale_gradient(target, gates.target))
+
+
+# Search control: the imagination policies of section 4.2. Each returns a `Mu`.
+
+
+def mu_epsilon(epsilon: Scalar, legal: Array) -> Mu:
+    """A uniform action with probability epsilon, else pi; rho = pi / mu. Epsilon 0 is mu = pi with rho = 1.
+
+    legal: bool [M, A] of the roots; the rules of later imagined states are unknown, so they are not masked.
+    """
+
+    def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
+        allowed = legal if k == 0 else jnp.ones_like(legal)
+        pi = jax.nn.softmax(masked_logits(logits, allowed))
+        return _draw(key, with_uniform(pi, allowed, epsilon), pi)
+
+    return mu
+
+
+def mu_avoid_first(action: Array, legal: Array) -> Mu:
+    """pi without the first action that was really taken (int [M]), then pi. Needs no correction: rho = 1.
+
+    Where the real action was the only legal one, it is taken again: there is nothing else to imagine.
+    """
+
+    def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
+        pi = jax.nn.softmax(logits)
+        if k == 0:
+            others = legal & ~jax.nn.one_hot(action, logits.shape[-1], dtype=bool)
+            allowed = jnp.where(jnp.any(others, axis=-1, keepdims=True), others, legal)
+            pi = jax.nn.softmax(masked_logits(logits, allowed))
+        return _draw(key, pi, pi)
+
+    return mu
+
+
+def mu_original(actions: Array, logits_mu: Array, correct: bool) -> Mu:
+    """The actions of the data, int [K, M], drawn there from logits_mu [K, M, A]; V-trace ratios if `correct`."""
+
+    def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
+        del key
+        a = jax.nn.one_hot(actions[k], logits.shape[-1])
+        log_rho = jnp.sum(a * (jax.nn.log_softmax(logits) - jax.nn.log_softmax(logits_mu[k])), axis=-1)
+        return a, jnp.exp(log_rho) if correct else jnp.ones_like(log_rho)
+
+    return mu
+
+
+def _draw(key: Key, probs: Array, pi: Array) -> tuple[Array, Array]:
+    """Sample from probs [M, A]; one-hot actions and pi / probs of each."""
+    a = jax.nn.one_hot(jax.random.categorical(key, jnp.log(probs)), probs.shape[-1])
+    return a, jnp.sum(a * pi, axis=-1) / jnp.sum(a * probs, axis=-1)
+
+
+def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
+    """Indices [round(ratio * num_states)] of the states that rollouts start from (section 4.3, scaling).
+
+    Every state floor(ratio) times, and a random subset without replacement for the rest.
+    """
+    whole, total = int(ratio), max(1, round(ratio * num_states))
+    rest = total - whole * num_states
+    every = jnp.tile(jnp.arange(num_states), whole)
+    if not rest:
+        return every
+    return jnp.concatenate([every, jax.random.choice(key, num_states, (rest,), replace=False)])
+
+
+def perturb(key: Key, latent: Array, x: Scalar) -> Array:
+    """latent * U(1 - x, 1 + x), independently by element (section 4.2, latent noise)."""
+    return latent * jax.random.uniform(key, latent.shape, latent.dtype, 1.0 - x, 1.0 + x)

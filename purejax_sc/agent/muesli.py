@@ -1,0 +1,471 @@
+"""Muesli with self-consistency: the learner, in the order of the paper's Algorithm 1.
+
+    targets   target network: one-step look-ahead q, Retrace or V-trace, moving moment, CMPO       no gradient
+    unroll    K real actions through the model: reward, value and policy losses
+    imagine   rollouts of the model under mu, and the self-consistency loss
+    optimise  Adam, the update clipped, a decaying learning rate; the target network follows
+
+Arrays are time-major: T transitions of B sequences. `M = T * B` roots are one flat batch wherever a network is called.
+Hessel et al. 2021 is "Muesli"; Farquhar et al. 2021 is "the paper"; labels such as L4 are the README's open questions.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from purejax_sc.agent import consistency, losses, returns, transforms
+from purejax_sc.agent.transforms import masked_logits, masked_mean, scale_gradient
+from purejax_sc.config import Config, Hyper, MuesliConfig
+from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
+
+Metrics = dict[str, Array]
+
+
+class Learner(NamedTuple):
+    """init: (key) -> state.   update: (state, batch, key, hyper) -> (state, metrics)."""
+
+    init: Callable[[Key], LearnerState]
+    update: Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Metrics]]
+
+
+class Targets(NamedTuple):
+    """What the grounded losses regress to. Constants.
+
+    policy: [T, B, A] CMPO weights by action.   value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
+    """
+
+    policy: Array
+    value: Array
+    adv: Array
+
+
+class Roots(NamedTuple):
+    """The online network at the real states of a batch. e: [M, ...]; logits: [T, B, A], masked."""
+
+    e: Array
+    logits: Array
+
+
+def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None = None) -> Learner:
+    """The one learner that every driver calls. It knows nothing of environments or replay.
+
+    axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
+    their gradients, as if one device held it all.
+    """
+    optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
+
+    def init(key: Key) -> LearnerState:
+        params = model.init(key)
+        target = jax.tree.map(jnp.copy, params)  # a copy: the driver donates both
+        return LearnerState(params, target, optimiser.init(params), transforms.init_moment(), jnp.zeros((), jnp.int32))
+
+    def update(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
+        key_targets, key_sc = jax.random.split(key)
+        # The sign of gamma inside the model: in self-play the mover changes at every step.
+        gamma = -hyper.discount if spec.two_player else hyper.discount
+        targets, moment, looked = make_targets(config.muesli, model, state, batch, gamma, key_targets, hyper, axis)
+
+        def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
+            grounded, roots, metrics = grounded_loss(config.muesli, model, params, batch, targets, hyper, axis)
+            if config.sc.update == "none":
+                return grounded, metrics
+            sc, sc_metrics = sc_loss(config, model, sc_params, batch, roots, gamma, key_sc, hyper, axis)
+            return grounded + hyper.sc_weight * sc, metrics | sc_metrics
+
+        # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
+        # condition: a bare addition is compiled into the first, whose rounding a weight of 0 would then change.
+        loss_and_grads = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+        (total, metrics), (grads, sc_grads) = loss_and_grads(state.params, state.params)
+        if config.sc.update != "none":
+            add = partial(jax.tree.map, jnp.add)
+            grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
+        grads, total, metrics, looked = transforms.device_mean((grads, total, metrics, looked), axis)
+        steps, opt_state = optimiser.update(grads, state.opt_state)
+        rate = hyper.learning_rate * jnp.maximum(0.0, 1.0 - state.updates / config.num_updates)
+        params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
+        target = optax.incremental_update(params, state.target, hyper.target_rate)
+        metrics = {"loss": total} | metrics | looked | {"grad_norm": optax.tree.norm(grads), "learning_rate": rate}
+        return LearnerState(params, target, opt_state, moment, state.updates + 1), metrics
+
+    return Learner(init, update)
+
+
+# Targets
+
+
+def make_targets(
+    cfg: MuesliConfig,
+    model: Model,
+    state: LearnerState,
+    batch: Sequence,
+    gamma: Scalar,
+    key: Key,
+    hyper: Hyper,
+    axis: str | None = None,
+) -> tuple[Targets, Moment, Metrics]:
+    """Everything the grounded losses aim at, from the target network (Muesli sections 3 and 4)."""
+    target, legal, valid = state.target, batch.obs.legal, batch.obs.valid
+    e, v_prior, logits_target = _root(model, target, batch)
+    log_prior = _log_prior(logits_target, batch.logits, legal, hyper)
+    q = _look_ahead(cfg, model, target, e, log_prior, batch.action, gamma, key)
+
+    logits_pi, v_baseline = log_prior, v_prior
+    if "online" in (cfg.return_policy, cfg.pg_baseline):
+        _, v_online, logits_online = _root(model, state.params, batch)
+        logits_pi = logits_online if cfg.return_policy == "online" else logits_pi  # L6
+        v_baseline = v_online if cfg.pg_baseline == "online" else v_baseline  # N3
+    rho = jnp.where(valid[:-1], _ratio(logits_pi[:-1], batch.logits, batch.action), 0.0)
+    v_q = _expected_q(cfg, q, jax.nn.log_softmax(logits_pi), log_prior)
+    discount_t = hyper.discount * batch.discount
+    if cfg.returns == "retrace":
+        g = returns.retrace(batch.reward, discount_t, v_q[1:], q.taken[1:], rho[1:], hyper.lambda_)
+        value = _value_target(cfg, g, v_q[:-1], q.taken, v_prior[:-1], rho)
+    else:
+        value = returns.vtrace(v_prior[:-1], v_prior[1:], batch.reward, discount_t, rho, hyper.lambda_)
+        ahead = jnp.concatenate([hyper.lambda_ * value[1:] + (1 - hyper.lambda_) * v_prior[1:-1], v_prior[-1:]])
+        g = batch.reward + discount_t * ahead
+
+    mean = partial(masked_mean, axis=axis)
+    adv = g - v_baseline[:-1]
+    square = transforms.device_mean(mean(adv**2, valid[:-1]), axis)
+    moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
+    sigma = transforms.moment_scale(moment, hyper.moment_epsilon)
+    policy, clipped = _cmpo(cfg, q, v_prior, sigma, log_prior, hyper.cmpo_clip)
+    metrics = {
+        "sigma": sigma,
+        "rho": mean(rho, valid[:-1]),
+        "value_target": mean(value, valid[:-1]),
+        "adv_clipped": mean(clipped, valid[:-1]),
+    }
+    targets = Targets(policy[:-1], value, adv / sigma)
+    return jax.tree.map(jax.lax.stop_gradient, (targets, moment, metrics))
+
+
+def _root(model: Model, params: Params, batch: Sequence) -> tuple[Array, Array, Array]:
+    """e [(T + 1) B, ...], v [T + 1, B] and masked log-probabilities [T + 1, B, A] of a network at every state."""
+    time_batch = batch.obs.valid.shape
+    e = flat(model.encode(params.encoder, batch.obs, batch.carry)[0])
+    v = jnp.reshape(model.decode(model.root_value(params.root_value, e)), time_batch)
+    logits = jnp.reshape(model.root_policy(params.root_policy, e), (*time_batch, -1))
+    return e, v, jax.nn.log_softmax(masked_logits(logits, batch.obs.legal))
+
+
+def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hyper) -> Array:
+    """log pi_prior [T + 1, B, A]: the target policy with a little of the behaviour and the uniform policy.
+
+    The last state has not been acted in: the target policy stands in for the behaviour there.
+    """
+    behaviour = jax.nn.softmax(jnp.concatenate([logits_mu, logits_target[-1:]]))
+    uniform = legal / jnp.sum(legal, axis=-1, keepdims=True)
+    rest = 1.0 - hyper.prior_behaviour - hyper.prior_uniform
+    mixture = rest * jnp.exp(logits_target) + hyper.prior_behaviour * behaviour + hyper.prior_uniform * uniform
+    return masked_logits(jnp.log(mixture), legal)
+
+
+class LookAhead(NamedTuple):
+    """One-step look-ahead q(s, a) = r^1 + gamma v^1 of the target network (Muesli Eq. 14).
+
+    taken:   [T, B] of the actions of the data.
+    table:   [T + 1, B, A] of every action, or None where only samples were looked at.
+    actions, sampled: [N, T + 1, B] draws from the prior and their q, or None if nothing is estimated by sampling.
+    """
+
+    taken: Array
+    table: Any
+    actions: Any
+    sampled: Any
+
+
+def _look_ahead(
+    cfg: MuesliConfig, model: Model, target: Params, e: Array, log_prior: Array, action: Array, gamma: Scalar, key: Key
+) -> LookAhead:
+    """Look one model step ahead from every state e [(T + 1) B, ...], as many actions as the estimators need."""
+    num_actions, time_batch = log_prior.shape[-1], log_prior.shape[:-1]
+    z = model.start(target.dynamics, e)
+
+    def q_of(a: Array) -> Array:
+        z_1, reward = model.step(target.dynamics, target.reward, z, a)
+        return model.decode(reward) + gamma * model.decode(model.value(target.value, z_1))
+
+    actions: Any = None
+    sampled: Any = None
+    sampling = "sampled" in (cfg.expectation, cfg.cmpo)
+    if sampling:
+        actions = jax.random.categorical(key, log_prior, shape=(cfg.samples, *time_batch))
+    if not sampling or "exact" in (cfg.expectation, cfg.cmpo) or num_actions <= cfg.samples + 1:
+        # All actions cost no more than the samples: the samples are then read from the table.
+        every = jnp.broadcast_to(jnp.eye(num_actions)[:, None], (num_actions, e.shape[0], num_actions))
+        table = jnp.moveaxis(jnp.reshape(jax.vmap(q_of)(every), (num_actions, *time_batch)), 0, -1)
+        if actions is not None:
+            sampled = jnp.moveaxis(jnp.take_along_axis(table, jnp.moveaxis(actions, 0, -1), axis=-1), -1, 0)
+        return LookAhead(_pick(table[:-1], action), table, actions, sampled)
+    looked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
+    one_hot = jax.nn.one_hot(jnp.reshape(looked, (cfg.samples + 1, -1)), num_actions)
+    q = jnp.reshape(jax.vmap(q_of)(one_hot), (cfg.samples + 1, *time_batch))
+    return LookAhead(q[-1, :-1], None, actions, q[:-1])
+
+
+def _expected_q(cfg: MuesliConfig, q: LookAhead, log_pi: Array, log_prior: Array) -> Array:
+    """E_{A ~ pi}[q(s, A)] [T + 1, B], over all actions or by samples of the prior reweighted to pi."""
+    if cfg.expectation == "exact":
+        return jnp.sum(jnp.exp(log_pi) * q.table, axis=-1)
+    weights = jnp.moveaxis(jnp.exp(log_pi - log_prior), -1, 0)  # 1 under the default, pi = prior
+    weights = jnp.take_along_axis(weights, q.actions, axis=0)
+    return jnp.sum(weights * q.sampled, axis=0) / jnp.sum(weights, axis=0)
+
+
+def _value_target(cfg: MuesliConfig, g: Array, v_q: Array, q_taken: Array, v_prior: Array, rho: Array) -> Array:
+    """The target of v(s_t) [T, B] from the action return G_t: ambiguity L4."""
+    if cfg.value_target == "return":
+        return g
+    clipped = jnp.minimum(1.0, rho)
+    if cfg.value_target == "state":
+        return v_prior + clipped * (g - v_prior)
+    return v_q + clipped * (g - q_taken)
+
+
+def _cmpo(
+    cfg: MuesliConfig, q: LookAhead, v_prior: Array, sigma: Array, log_prior: Array, clip: Scalar
+) -> tuple[Array, Array]:
+    """CMPO weights [T + 1, B, A], and the share [T, B] of advantages that the clip cut."""
+    if cfg.cmpo == "exact":
+        adv = (q.table - v_prior[..., None]) / sigma
+        return losses.cmpo_policy(log_prior, adv, clip), jnp.mean(jnp.abs(adv[:-1]) > clip, axis=-1)
+    adv = (q.sampled - v_prior[None]) / sigma
+    weights = losses.cmpo_sampled(q.actions, adv, log_prior.shape[-1], clip)
+    return weights, jnp.mean(jnp.abs(adv[:, :-1]) > clip, axis=0)
+
+
+# Grounded losses
+
+
+class Unrolled(NamedTuple):
+    """Outputs of K model steps from M roots, the steps one after the other.
+
+    reward: of the steps k = 0 .. K - 1 [K * M, bins].   value [K * M, bins], policy [K * M, A]: at k = 1 .. K.
+    """
+
+    reward: Array
+    value: Array
+    policy: Array
+
+
+class Ahead(NamedTuple):
+    """What the model is trained to say, and where that is known. Constants.
+
+    value: [K + 1, T, B] raw.   reward: [K, T, B] raw.   policy: [K, T, B, A], of k = 1 .. K.   masks: UnrollMasks.
+    """
+
+    value: Array
+    reward: Array
+    policy: Array
+    masks: losses.UnrollMasks
+
+
+def grounded_loss(
+    cfg: MuesliConfig,
+    model: Model,
+    params: Params,
+    batch: Sequence,
+    targets: Targets,
+    hyper: Hyper,
+    axis: str | None = None,
+) -> tuple[Array, Roots, Metrics]:
+    """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps (paper Eq. 2)."""
+    time_batch, mean = batch.action.shape, partial(masked_mean, axis=axis)
+    obs = jax.tree.map(lambda x: x[:-1], batch.obs)
+    e = flat(model.encode(params.encoder, obs, batch.carry)[0])
+    logits = jnp.reshape(model.root_policy(params.root_policy, e), (*time_batch, -1))
+    logits = masked_logits(logits, obs.legal)
+    out_v0 = model.root_value(params.root_value, e)
+    out = _unroll(cfg, model, params, e, batch.action, logits.shape[-1])
+    ahead = _ahead(cfg, batch, targets, logits)
+    known = ahead.masks.live | ahead.masks.absorbed
+
+    def categorical(out: Array, target: Array) -> Array:
+        probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max, cfg.value_transform)
+        return losses.cross_entropy(out, probs)
+
+    def per_step(loss: Array, mask: Array) -> Array:
+        """Mean over the known roots of every model step: [K * M] -> [K]."""
+        return jax.vmap(mean)(jnp.reshape(loss, mask.shape), mask)
+
+    log_pi = jax.nn.log_softmax(logits)
+    rho = _ratio(log_pi, batch.logits, batch.action)
+    weight = jnp.minimum(1.0, rho) if cfg.clip_pg_ratio else rho  # L14
+    pg = mean(losses.policy_gradient(logits, batch.action, weight, targets.adv), obs.valid)
+    cmpo = mean(losses.cross_entropy(logits, targets.policy), obs.valid)
+    v0 = mean(jnp.reshape(categorical(out_v0, ahead.value[0]), time_batch), obs.valid)
+    v_k = per_step(categorical(out.value, flat(ahead.value[1:])), known[1:])
+    r_k = per_step(categorical(out.reward, flat(ahead.reward)), known[:-1])
+    pi_k = per_step(losses.cross_entropy(out.policy, flat(flat(ahead.policy))), ahead.masks.live[1:])
+    metrics = {
+        "loss_pg": pg,
+        "loss_cmpo": cmpo,
+        "loss_model_policy": jnp.mean(pi_k),
+        "loss_value": v0,
+        "loss_model_value": jnp.mean(v_k),
+        "loss_reward": jnp.mean(r_k),
+        "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1), obs.valid),
+        "kl_cmpo": mean(_kl(targets.policy, log_pi), obs.valid),
+    } | _value_errors(model, out_v0, out.value, ahead.value, known, mean)
+    return _weighted(cfg, hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, logits), metrics
+
+
+def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
+    """K model steps from every root e [M, ...] along the actions [T, B] of the data (the model of paper Eq. 2)."""
+    # Past the end of a sequence the shifted actions wrap around: random padding under the masks.
+    one_hot = jax.nn.one_hot(action, num_actions)
+    z, zs, rewards = model.start(params.dynamics, e), [], []
+    for k in range(cfg.unroll):
+        a = flat(losses.shift(one_hot, k))
+        z, out = model.step(params.dynamics, params.reward, scale_gradient(z, cfg.dynamics_gradient), a)
+        zs.append(z)
+        rewards.append(out)
+    z_all = jnp.concatenate(zs)
+    # Distillation (the auxiliary-only agents) must not shape the representation: the latents are fixed there.
+    out_pi = model.policy(params.policy, scale_gradient(z_all, 0 if cfg.model_policy == "distill" else 1))
+    return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_all), out_pi)
+
+
+def _ahead(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits: Array) -> Ahead:
+    """The targets of the K steps after every root: values and rewards are 0 beyond the end of an episode."""
+    k_max = cfg.unroll
+    masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], k_max)
+    values = [losses.shift(targets.value, k) for k in range(k_max + 1)]
+    rewards = [losses.shift(batch.reward, k) for k in range(k_max)]
+    distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
+    policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
+    return Ahead(
+        jnp.where(masks.live, jnp.stack(values), 0.0),
+        jnp.where(masks.live[:-1], jnp.stack(rewards), 0.0),
+        jnp.stack(policies),
+        masks,
+    )
+
+
+def _weighted(
+    cfg: MuesliConfig, hyper: Hyper, pg: Array, cmpo: Array, pi_k: Array, v0: Array, v_k: Array, r_k: Array
+) -> Array:
+    """The weighted sum of the losses (paper Eq. 2); those with _k are [K], one per model step."""
+    k_max = cfg.unroll
+    scale_0, scale_k = {"one_plus_mean": (1, 1 / k_max), "sum": (1, 1), "mean": (1 / (k_max + 1),) * 2}[
+        cfg.unroll_reduction
+    ]  # L2
+    policy = hyper.cmpo_weight * cmpo + hyper.model_policy_weight * jnp.mean(pi_k)
+    return (
+        hyper.pg_weight * (pg + policy if cfg.pg_scope == "policy" else pg)  # L1
+        + (0.0 if cfg.pg_scope == "policy" else policy)
+        + hyper.value_weight * scale_0 * v0
+        + hyper.model_value_weight * scale_k * jnp.sum(v_k)
+        + hyper.reward_weight * (1 / k_max if cfg.unroll_reduction == "mean" else scale_k) * jnp.sum(r_k)
+    )
+
+
+def _value_errors(
+    model: Model, out_v0: Array, out_v: Array, v_target: Array, known: Array, mean: Callable[[Array, Array], Array]
+) -> Metrics:
+    """Mean |v^k - V_{t+k}| in raw units, by k: a degenerate self-consistent model shows here."""
+    v = jnp.reshape(model.decode(jnp.concatenate([out_v0, out_v])), v_target.shape)
+    error = jax.vmap(mean)(jnp.abs(v - v_target), known)
+    return {f"value_error_{k}": error[k] for k in range(error.shape[0])}
+
+
+# Self-consistency
+
+
+def sc_loss(
+    config: Config,
+    model: Model,
+    params: Params,
+    batch: Sequence,
+    roots: Roots,
+    gamma: Scalar,
+    key: Key,
+    hyper: Hyper,
+    axis: str | None = None,
+) -> tuple[Array, Metrics]:
+    """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
+    cfg, muesli, mean = config.sc, config.muesli, partial(masked_mean, axis=axis)
+    key_roots, key_noise, key_rollout = jax.random.split(key, 3)
+    e = roots.e if cfg.encoder_gradient else jax.lax.stop_gradient(roots.e)  # L11
+    logits, live = flat(roots.logits), flat(batch.obs.valid[:-1])
+    legal, action = flat(batch.obs.legal[:-1]), flat(batch.action)
+    index = None
+    if cfg.rollout_ratio != 1:
+        index = consistency.choose_roots(key_roots, e.shape[0], cfg.rollout_ratio)
+        e, logits, live, legal, action = (x[index] for x in (e, logits, live, legal, action))
+    if cfg.policy == "original":
+        mu, live = _original_actions(config, batch, index)
+    elif cfg.policy == "avoid_first":
+        mu = consistency.mu_avoid_first(action, legal)
+    else:
+        mu = consistency.mu_epsilon(hyper.epsilon if cfg.policy == "epsilon" else 0.0, legal)
+
+    if cfg.noise_on == "encoding":  # N7
+        e = consistency.perturb(key_noise, e, hyper.latent_noise)
+        logits = masked_logits(model.root_policy(params.root_policy, e), legal)
+    z_0 = model.start(params.dynamics, e)
+    if cfg.noise_on == "model":
+        z_0 = consistency.perturb(key_noise, z_0, hyper.latent_noise)
+    rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, muesli.dynamics_gradient)
+    errors = consistency.sc_errors(
+        model, params, rollout, gamma, consistency.SC_UPDATES[cfg.update],
+        root=e if cfg.include_root else None, include_last=cfg.include_last,
+    )  # fmt: skip
+    per_term = jax.vmap(mean, (0, None))(_sc_distance(config, model, errors), live)
+    total = jnp.mean(per_term) if cfg.reduction == "mean" else jnp.sum(per_term)  # L3
+    v = jax.vmap(model.decode)(errors.prediction)
+    td = jax.vmap(mean, (0, None))(jnp.abs(v - errors.target), live)
+    first = 0 if cfg.include_root else 1
+    return total, {"loss_sc": total} | {f"sc_error_{k + first}": td[k] for k in range(td.shape[0])}
+
+
+def _sc_distance(config: Config, model: Model, errors: consistency.ScErrors) -> Array:
+    """l_v(G, v) per term and rollout [n, M], in transformed units (L12). Gates are already in its arguments."""
+    muesli = config.muesli
+    if config.sc.loss == "squared":
+        raw = jax.vmap(model.decode)(errors.prediction), errors.target
+        v, g = (transforms.signed_hyperbolic(x) if muesli.value_transform else x for x in raw)
+        return 0.5 * (g - v) ** 2
+    probs = transforms.to_categorical(errors.target, muesli.bins, muesli.bins_max, muesli.value_transform)
+    return losses.cross_entropy(errors.prediction, probs)
+
+
+def _original_actions(config: Config, batch: Sequence, index: Array | None) -> tuple[consistency.Mu, Array]:
+    """The next K actions of the data, and the roots [M] whose K actions stay inside their episode and sequence."""
+    unroll = config.sc.unroll
+    actions = jnp.stack([flat(losses.shift(batch.action, k)) for k in range(unroll)])
+    logits = jnp.stack([flat(losses.shift(batch.logits, k)) for k in range(unroll)])
+    live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], unroll - 1).live[-1])
+    if index is not None:
+        actions, logits, live = actions[:, index], logits[:, index], live[index]
+    return consistency.mu_original(actions, logits, config.sc.original_correction), live
+
+
+# Small helpers
+
+
+def flat(x: Any) -> Any:
+    """Merge the first two axes: [T, B, ...] -> [M, ...]."""
+    return jnp.reshape(x, (-1, *x.shape[2:]))
+
+
+def _pick(table: Array, action: Array) -> Array:
+    """table[..., a] for every action: [..., A], int [...] -> [...]."""
+    return jnp.take_along_axis(table, action[..., None], axis=-1)[..., 0]
+
+
+def _ratio(logits: Array, logits_mu: Array, action: Array) -> Array:
+    """pi(a|s) / mu(a|s) [T, B] from logits [T, B, A]."""
+    return jnp.exp(_pick(jax.nn.log_softmax(logits), action) - _pick(jax.nn.log_softmax(logits_mu), action))
+
+
+def _kl(weights: Array, log_pi: Array) -> Array:
+    """KL of the (normalised) policy target from pi, for the log."""
+    probs = weights / jnp.sum(weights, axis=-1, keepdims=True)
+    return jnp.sum(probs * (jnp.log(jnp.maximum(probs, 1e-30)) - log_pi), axis=-1)

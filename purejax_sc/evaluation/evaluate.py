@@ -1,0 +1,253 @@
+"""Evaluation: whole episodes of a run's agents, by policy or by search, in one compiled program per way to act."""
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from purejax_sc import networks
+from purejax_sc.acting import arena, host_arena
+from purejax_sc.acting.arena import Choose, Episodes, Player
+from purejax_sc.agent.search import Kind
+from purejax_sc.config import Config, ConfigError, override
+from purejax_sc.envs import is_host, make_env, make_host_pool, make_spec, network_spec
+from purejax_sc.evaluation import render
+from purejax_sc.results import plots, statistics
+from purejax_sc.runs.checkpoint import Agents, load_agents
+from purejax_sc.training.devices import default_placement, over_seeds
+from purejax_sc.training.train import acting_params
+from purejax_sc.types import Env, EnvSpec, Key, Model, Params
+
+FILE = "evaluation.json"
+MIN_POOL = 256  # levels to draw from, where episodes start from a pool
+
+Say = Callable[[str], None]
+
+
+class Options(NamedTuple):
+    """How to evaluate. Python values: static.
+
+    episodes:    N, of each seed and each way to act.
+    max_steps:   an episode that lasts longer is cut there: Atari's customary limit, 108,000 frames of 4 per step.
+    simulations: of a search per action; 0 for no search.
+    search:      which search.
+    temperature: of the samples: below 1 likely actions become likelier.
+    seed:        of the evaluation's own random numbers.
+    """
+
+    episodes: int = 32
+    max_steps: int = 27_000
+    simulations: int = 0
+    search: Kind = "muzero"
+    temperature: float = 1.0
+    seed: int = 0
+
+
+def run(
+    directory: Path,
+    options: Options,
+    image: Path | None = None,
+    say: Say = lambda text: None,
+    command: str | None = None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Evaluate the agents in a run directory and write evaluation.json there.
+
+    Args:
+      directory: written by train.
+      options:   how.
+      image:     draw an episode of the first seed to this .gif or .png: greedy, or by search if there is one.
+      say:       is told what happens, in lines of text.
+      command:   noted in the file.
+      overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.
+
+    Returns:
+      The contents of evaluation.json, see `evaluate`. Raises RunError and ConfigError, before anything is written.
+    """
+    if image is not None:
+        render.check_path(image)
+    agents = load_agents(directory, say)
+    agents = agents._replace(config=evaluation_config(agents.config, options, overrides))
+    draw = None if image is None else render.make_drawer(agents.config.env, make_spec(agents.config))
+    env = None if is_host(agents.config) else make_env(agents.config)
+    report = {"command": command} | evaluate(agents, options, env, say)
+    files = {directory / FILE: f"{json.dumps(report, indent=2, allow_nan=False)}\n".encode()}
+    if image is not None and draw is not None:
+        frames, text = record(agents, options, env)
+        say(text)
+        files[image] = render.encode(draw(frames), image.suffix)
+    plots.replace_files(files)
+    return report
+
+
+def evaluation_config(config: Config, options: Options, overrides: Sequence[str]) -> Config:
+    """The configuration to evaluate with: levels are held out, as difficult as training makes them in the end.
+
+    Raises ConfigError for overrides of anything but the environment.
+    """
+    for item in overrides:
+        if not item.startswith(("env_options.", "levels.", "atari.")):
+            raise ConfigError(f"{item!r}: only env_options.*, levels.* and atari.* can differ from those of training")
+    pool = {} if config.levels.file else {"pool": max(options.episodes, MIN_POOL), "refresh": 0}
+    levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **pool})
+    return override(config.model_copy(update={"levels": levels}), overrides)
+
+
+def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say = lambda text: None) -> dict[str, Any]:
+    """Play with every agent, greedily, by sampling its policy and, if asked, by search.
+
+    Games of two are played against uniformly random moves, each side first in half of them; the return of a game is
+    then 1, 0 or -1 to the agent. All ways to act meet the same random numbers, so that they can be compared in pairs.
+    The result for a seed does not depend on which others are evaluated with it.
+
+    Args:
+      agents:  learner states [seeds] and their config.
+      options: how.
+      env:     replaces the one that `agents.config.env` names.
+      say:     is told what happens, in lines of text.
+
+    Returns:
+      A tree ready for JSON. `policies` holds a summary (see `summarise`) by way to act.
+    """
+    config = agents.config
+    spec = env.spec if env else network_spec(config)
+    policies = {}
+    for name, choose in make_choices(config, networks.make_model(config, spec), spec, options).items():
+        say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
+        played = _on_host(agents, options, choose) if is_host(config) else _on_device(agents, options, choose, env)
+        policies[name] = summarise(played)
+    return {
+        "env": config.env,
+        "seeds": list(agents.seeds),
+        "updates": np.asarray(agents.learner.updates).tolist(),
+        "actor": config.muesli.actor,
+        **options._asdict(),
+        "search": options.search if options.simulations else None,
+        "interval_over": "seeds" if len(agents.seeds) > 1 else "episodes",
+        "confidence": plots.CONFIDENCE,
+        "policies": policies,
+    }
+
+
+def _on_device(agents: Agents, options: Options, choose: Choose, env: Env | None) -> Episodes:
+    """Episodes [seeds, N] of every agent, in one compiled program."""
+    env = env or make_env(agents.config)
+    model = networks.make_model(agents.config, env.spec)
+
+    def episodes(row: tuple[Params, Key]) -> Episodes:
+        params, key = row
+        return arena.play(env, players(model, env.spec, choose, params), key, options.episodes, options.max_steps)
+
+    rows = acting_params(agents.config, agents.learner), _keys(agents, options)
+    return jax.device_get(jax.jit(over_seeds(episodes, default_placement()))(rows))
+
+
+def _on_host(agents: Agents, options: Options, choose: Choose) -> Episodes:
+    """Episodes [seeds, N] of every agent, one agent after the other."""
+    played = [_play_on_host(agents, options, choose, row, options.episodes)[0] for row in range(len(agents.seeds))]
+    return jax.tree.map(lambda *x: np.stack(x), *played)
+
+
+def _play_on_host(
+    agents: Agents, options: Options, choose: Choose, row: int, num_episodes: int
+) -> tuple[Episodes, np.ndarray]:
+    config = agents.config
+    params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(config, agents.learner))
+    model = networks.make_model(config, network_spec(config))
+    pool = make_host_pool(config, num_episodes, options.seed + agents.seeds[row])
+    with contextlib.closing(pool):
+        return host_arena.play(config, pool, model, choose, params, _keys(agents, options)[row], options.max_steps)
+
+
+def summarise(episodes: Episodes) -> dict[str, Any]:
+    """Aggregates of episodes [seeds, N], ready for JSON: over seeds, or over the episodes of an only seed.
+
+    return: mean and IQM of the seeds' mean returns, with intervals; None where there is only one value.
+    length: mean, in steps.   cut: episodes that had not ended at the limit; what they had by then counts.
+    per_seed: the same by seed, and the return of every single episode.   metrics: the environment's own.
+    """
+    returns, lengths, cut = (np.asarray(x) for x in episodes[:3])
+    values = returns.mean(axis=1) if len(returns) > 1 else returns[0]
+    return {
+        "return": {
+            "mean": float(statistics.mean(values)),
+            "mean_interval": _interval(values, statistics.mean),
+            "iqm": float(statistics.iqm(values)),
+            "iqm_interval": _interval(values, statistics.iqm),
+        },
+        "length": float(lengths.mean()),
+        "cut": int(cut.sum()),
+        "per_seed": {
+            "return": returns.mean(axis=1).tolist(),
+            "length": lengths.mean(axis=1).tolist(),
+            "cut": cut.sum(axis=1).tolist(),
+            "returns": returns.tolist(),
+        },
+        "metrics": {name: _mean_of(np.asarray(values)) for name, values in episodes.metrics.items()},
+    }
+
+
+def _mean_of(values: np.ndarray) -> dict[str, Any]:
+    """A metric [seeds, N]: its mean, with an interval over seeds, or over the episodes of an only seed, and by seed."""
+    per_seed = values.mean(axis=1)
+    interval = _interval(per_seed if len(values) > 1 else values[0], statistics.mean)
+    return {"mean": float(values.mean()), "mean_interval": interval, "per_seed": per_seed.tolist()}
+
+
+def make_choices(config: Config, model: Model, spec: EnvSpec, options: Options) -> dict[str, Choose]:
+    """The ways to act that `options` asks for, by name."""
+    discount = config.hyper.discount
+    return arena.make_choices(model, spec, discount, options.simulations, options.search, options.temperature)
+
+
+def players(model: Model, spec: EnvSpec, choose: Choose, params: Params) -> tuple[Player, ...]:
+    """The agent, alone or against a player without a plan."""
+    one = arena.agent(model, choose, params)
+    return (one, arena.uniform()) if spec.two_player else (one,)
+
+
+def record(agents: Agents, options: Options, env: Env | None) -> tuple[np.ndarray, str]:
+    """Every observation [steps + 1, *obs_shape] of an episode of the first seed, the last one included, and a caption.
+
+    The agent searches if `options` has simulations, and is greedy otherwise. env: None for one on the host.
+    """
+    spec = env.spec if env else network_spec(agents.config)
+    model = networks.make_model(agents.config, spec)
+    name = "search" if options.simulations else "greedy"
+    choose = make_choices(agents.config, model, spec, options)[name]
+    if env is None:
+        shown = options._replace(max_steps=min(options.max_steps, render.MAX_STEPS))
+        played, drawn = _play_on_host(agents, shown, choose, 0, 1)
+        return drawn, _caption(agents, name, *(x[0] for x in played[:3]))
+    params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents.config, agents.learner))
+    # Frames leave the device one by one: how many there will be is not known, and the limit may be far.
+    sides = partial(players, model, env.spec, choose)
+    step = jax.jit(lambda params, state: arena.advance(env, sides(params), state))
+    state = jax.jit(lambda params, key: arena.start(env, sides(params), key, 1))(params, _keys(agents, options)[0])
+    frames = [np.asarray(state.obs.frame[0])]
+    while state.episodes.running[0] and len(frames) <= min(options.max_steps, render.MAX_STEPS):
+        state = step(params, state)
+        frames.append(np.asarray(state.obs.frame[0]))
+    return np.stack(frames), _caption(agents, name, *(x[0] for x in jax.device_get(state.episodes[:3])))
+
+
+def _caption(agents: Agents, name: str, episode_return: Any, length: Any, running: Any) -> str:
+    end = ", cut there" if running else ""
+    return f"drew a {name} episode of seed {agents.seeds[0]}: return {episode_return:.4g}, {length} steps{end}"
+
+
+def _keys(agents: Agents, options: Options) -> Key:
+    """One key per seed of the run, whichever others there are."""
+    key = jax.random.key(options.seed)
+    return jnp.stack([jax.random.fold_in(key, seed) for seed in agents.seeds])
+
+
+def _interval(values: np.ndarray, statistic: statistics.Statistic) -> list[float] | None:
+    interval = statistics.bootstrap_interval(values, statistic, plots.CONFIDENCE)
+    return None if interval is None else [float(end) for end in interval]

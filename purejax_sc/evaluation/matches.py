@@ -1,0 +1,274 @@
+"""Matches: agents of run directories against each other, and against engines that speak the Go Text Protocol."""
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import optimize
+
+from purejax_sc.acting import arena
+from purejax_sc.acting.arena import Player
+from purejax_sc.agent.search import Kind
+from purejax_sc.config import Config, ConfigError
+from purejax_sc.envs import make_env
+from purejax_sc.envs.pgx import GO_KOMI, go_size
+from purejax_sc.evaluation import opponents
+from purejax_sc.evaluation.session import Session
+from purejax_sc.networks import make_model
+from purejax_sc.results import plots, statistics
+from purejax_sc.results.plots import RunError
+from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.training.train import MAX_STEPS, acting_params
+from purejax_sc.types import Env, Key, Params
+
+FILE, GAMES = "match.json", "games"
+RANDOM = "random"  # a player that needs no run
+ELO_RESAMPLES = 1_000
+ELO = 400 / np.log(10)  # points of a factor e in the odds
+
+Say = Callable[[str], None]
+
+
+class Options(NamedTuple):
+    """How to play. Python values: static.
+
+    games:       of each pair, or of each seed against an engine; half of them as either colour.
+    simulations: of a search per action; 0 plays by the policy alone.
+    search:      which search.
+    sampled:     draw moves from the policy instead of playing the best; a search always plays the best.
+    openings:    random moves at the start of each game, so that games differ.
+    seed:        of the openings and of sampled moves.
+    timeout:     seconds that an engine may take to answer.
+    """
+
+    games: int = 100
+    simulations: int = 0
+    search: Kind = "muzero"
+    sampled: bool = False
+    openings: int = 2
+    seed: int = 0
+    timeout: float = 60.0
+
+
+class Entrant(NamedTuple):
+    """One side of a match. params: the acting parameters of every seed [seeds]; None for random moves.
+
+    make_player: (params of one seed) -> Player.
+    """
+
+    name: str
+    config: Config | None
+    seeds: list[int]
+    params: Params | None
+    make_player: Callable[[Any], Player]
+
+
+def load_entrant(name: str, options: Options, say: Say) -> Entrant:
+    """The agents of a run directory, or `random`. Raises RunError and ConfigError."""
+    if name == RANDOM:
+        return Entrant(RANDOM, None, [0], None, lambda params: arena.uniform())
+    agents = load_agents(Path(name), say)
+    spec = make_env(agents.config).spec
+    if not spec.two_player:
+        raise RunError(f"{name} was trained on {agents.config.env}, which has one player: use evaluate")
+    model = make_model(agents.config, spec)
+    choices = arena.make_choices(model, spec, agents.config.hyper.discount, options.simulations, options.search)
+    choose = choices["search" if options.simulations else "sampled" if options.sampled else "greedy"]
+    params = acting_params(agents.config, agents.learner)
+    return Entrant(name, agents.config, list(agents.seeds), params, lambda params: arena.agent(model, choose, params))
+
+
+def run(
+    names: Sequence[str],
+    opponent: str | None,
+    options: Options,
+    out: Path,
+    say: Say = lambda text: None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Play a match and write match.json, and the games against an engine as SGF, to the new directory `out`.
+
+    Args:
+      names:    run directories; `random` for random moves.
+      opponent: the command of an engine, against which every seed of every run plays; None for a round robin.
+
+    Raises RunError and ConfigError, and then leaves no directory.
+    """
+    if opponent is None and len(names) == 1:
+        raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
+    plots.new_directory(out)
+    try:
+        if opponent is None:
+            report, games = round_robin(names, options, say), dict[str, str]()
+        else:
+            report, games = against_engine(names, opponent, options, say)
+    except (ConfigError, RunError):
+        out.rmdir()  # empty until the end: a mistake leaves nothing
+        raise
+    report = {"command": command} | report
+    text = json.dumps(report, indent=2, allow_nan=False)
+    files = {out / FILE: f"{text}\n".encode()}
+    if games:
+        (out / GAMES).mkdir()
+    plots.replace_files(files | {out / GAMES / name: sgf.encode() for name, sgf in games.items()})
+    return report
+
+
+# Against an engine
+
+
+def against_engine(
+    names: Sequence[str], command: str, options: Options, say: Say = lambda text: None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every seed of every run plays `options.games` against an engine: a report ready for JSON, and SGF by file name.
+
+    The win rate counts the games that were finished; its interval is over seeds, or over the games of an only seed.
+    Raises RunError and ConfigError.
+    """
+    entrants = [load_entrant(name, options, say) for name in names]
+    games: dict[str, str] = {}
+    rows, engine = [], ""
+    for number, entrant in enumerate(entrants):
+        for i, seed in enumerate(entrant.seeds):
+            session = _session(entrant, i, options)
+            say(f"{entrant.name}, seed {seed}: {options.games} game(s) against {command}")
+            engine, played = opponents.play_games(
+                session, command, options.games, options.openings, options.timeout, options.seed
+            )
+            rows.append({"run": entrant.name, "seed": seed, **opponents.summarise(played)})
+            for j, game in enumerate(played):
+                name = f"{number}_seed_{seed}_game_{j:03d}.sgf"
+                games[name] = opponents.record(game, session, f"{entrant.name} seed {seed}", engine)
+    summary = [_win_rate(name, [row for row in rows if row["run"] == name]) for name in names]
+    return {"opponent": engine, "engine": command, **options._asdict(), "runs": summary, "seeds": rows}, games
+
+
+def open_session(directory: Path, options: Options, seed: int | None, say: Say) -> Session:
+    """A game of Go with the agent of one seed of a run; None is the first. Raises RunError and ConfigError."""
+    entrant = load_entrant(str(directory), options, say)
+    if seed is not None and seed not in entrant.seeds:
+        raise RunError(f"{directory} has no seed {seed}: choose --agent from {', '.join(map(str, entrant.seeds))}")
+    return _session(entrant, 0 if seed is None else entrant.seeds.index(seed), options)
+
+
+def _session(entrant: Entrant, row: int, options: Options) -> Session:
+    size = None if entrant.config is None else go_size(entrant.config.env)
+    if entrant.config is None or size is None:
+        raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
+    komi = entrant.config.env_options.komi
+    player = entrant.make_player(jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params))
+    return Session(player, size, GO_KOMI if komi is None else komi, options.seed)
+
+
+def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The mean over the seeds that finished a game, with an interval over them, or over the games of an only one."""
+    played = [(row["wins"], row["counted"]) for row in rows if row["counted"]]
+    rates = [wins / games for wins, games in played]
+    values = np.array(rates)
+    if len(played) == 1:
+        (wins, games), *_ = played
+        values = np.repeat([1.0, 0.0], [wins, games - wins])
+    rate = float(np.mean(rates)) if rates else None
+    return {"run": name, "win_rate": rate, "interval": _interval(values) if len(values) > 1 else None}
+
+
+# Between agents
+
+
+def round_robin(names: Sequence[str], options: Options, say: Say = lambda text: None) -> dict[str, Any]:
+    """Every pair of entrants plays `options.games`, or one more if that is odd, spread over their seeds.
+
+    Returns `pairs`, with wins, draws and losses of the first, and `elo`, see `rate`, ready for JSON. Raises RunError if
+    two entrants are called alike, or if they play different games.
+    """
+    if len(set(names)) < len(names):
+        raise RunError("a run against itself says nothing: give different directories")
+    entrants = [load_entrant(name, options, say) for name in names]
+    configs = [entrant.config for entrant in entrants if entrant.config is not None]
+    if not configs:
+        raise RunError(f"{RANDOM} needs a run to play against: give a directory written by train")
+    for config in configs[1:]:
+        if (config.env, config.env_options) != (configs[0].env, configs[0].env_options):
+            raise RunError(f"{configs[0].env} and {config.env} are different games, or have different env_options")
+    env = make_env(configs[0])
+    pairs = []
+    for number, (one, other) in enumerate(combinations(entrants, 2)):
+        say(f"{one.name} against {other.name}: {options.games} game(s)")
+        results = _play_pair(env, one, other, options, jax.random.fold_in(jax.random.key(options.seed), number))
+        counts = {"wins": results > 0, "draws": results == 0, "losses": results < 0}
+        score = (results + 1) / 2
+        pairs.append(
+            {
+                "first": one.name,
+                "second": other.name,
+                **{name: int(values.sum()) for name, values in counts.items()},
+                "score": float(score.mean()),
+                "interval": _interval(score),
+            }
+        )
+    return {"env": configs[0].env, **options._asdict(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
+
+
+def _play_pair(env: Env, one: Entrant, other: Entrant, options: Options, key: Key) -> np.ndarray:
+    """Results [games] of the first entrant: 1, 0 or -1. Seeds meet in turn, each time with either side first."""
+
+    def play(params: tuple[Any, Any], key: Key, num: int) -> Any:
+        sides = [entrant.make_player(x) for entrant, x in zip((one, other), params, strict=True)]
+        opened = tuple(arena.after_opening(side, options.openings) for side in sides)
+        return arena.play(env, opened, key, num, MAX_STEPS).episode_return
+
+    compiled = jax.jit(play, static_argnums=2)
+    rounds = -(-options.games // 2)
+    meetings = min(max(len(one.seeds), len(other.seeds)), rounds)
+    results = []
+    for i in range(meetings):
+        num = 2 * ((i + 1) * rounds // meetings - i * rounds // meetings)
+        chosen = tuple(jax.tree.map(lambda x, i=i: x[i % len(x)], entrant.params) for entrant in (one, other))
+        results.append(compiled(chosen, jax.random.fold_in(key, i), num))
+    return np.concatenate([np.asarray(x) for x in results])
+
+
+def rate(names: Sequence[str], pairs: Sequence[dict[str, Any]], seed: int = 0) -> list[dict[str, Any]]:
+    """Elo ratings, the best first, relative to the mean of all; with 90% intervals over resampled games.
+
+    The likeliest strengths of the Bradley-Terry model, a draw being half a win. Each pair has one draw more than it
+    played, so that whoever won everything still has a rating.
+    """
+    index = {name: i for i, name in enumerate(names)}
+    who = np.array([(index[pair["first"]], index[pair["second"]]) for pair in pairs])
+    counts = np.array([(pair["wins"], pair["draws"], pair["losses"]) for pair in pairs])
+    rng = np.random.default_rng(seed)
+    played = counts.sum(axis=1)
+    samples = [
+        _strengths(len(names), who, np.array([rng.multinomial(n, c / n) for n, c in zip(played, counts, strict=True)]))
+        for _ in range(ELO_RESAMPLES)
+    ]
+    centre = _strengths(len(names), who, counts)
+    tail = (1 - plots.CONFIDENCE) / 2
+    low, high = np.quantile(samples, [tail, 1 - tail], axis=0)
+    order = np.argsort(-centre)
+    return [{"name": names[i], "elo": float(centre[i]), "interval": [float(low[i]), float(high[i])]} for i in order]
+
+
+def _strengths(num: int, who: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Elo [num] from who played whom [pairs, 2] and wins, draws and losses [pairs, 3]."""
+    score, games = counts[:, 0] + counts[:, 1] / 2 + 0.5, counts.sum(axis=1) + 1.0
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        ahead = x[who[:, 0]] - x[who[:, 1]]
+        slope = games / (1 + np.exp(-ahead)) - score
+        gradient = np.bincount(who[:, 0], slope, num) - np.bincount(who[:, 1], slope, num)
+        return float(np.sum(games * np.logaddexp(0, ahead) - score * ahead)), gradient
+
+    x = optimize.minimize(loss, np.zeros(num), jac=True).x
+    return ELO * (x - x.mean())
+
+
+def _interval(values: np.ndarray) -> list[float] | None:
+    found = statistics.bootstrap_interval(values, statistics.mean, plots.CONFIDENCE)
+    return None if found is None else [float(end) for end in found]

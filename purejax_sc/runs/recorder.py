@@ -1,0 +1,202 @@
+"""What a running experiment shows: its files, and its progress on the terminal. Every file appears whole."""
+
+import importlib.metadata
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from tensorboardX import SummaryWriter
+from tqdm import tqdm
+
+import purejax_sc
+from purejax_sc.config import Config
+from purejax_sc.results import plots
+from purejax_sc.results.plots import Curves, RunError, replace_file
+from purejax_sc.training.program import Point
+
+METRICS_SECONDS = 1.0  # metrics.csv is written whole, and no more often than this
+PLOT_SECONDS = 60.0
+FIXED = ("seed", "update", "env_steps", "wall_time")  # columns before the metrics
+
+
+class Recorder:
+    """Keeps the log points of a run and its directory up to date. Files appear whole, TensorBoard's apart."""
+
+    def __init__(self, out: Path, config: Config, seeds: list[int], writes: bool = True) -> None:
+        """writes: False on all processes of a run but the first, which then only keep count."""
+        self._out, self._config, self._writes = out, config, writes
+        self.seeds = seeds
+        self.run_seconds = 0.0  # that the devices needed
+        self._points: list[Point] = []
+        self._lines: list[str] = []
+        self._saved = self._plotted = time.perf_counter()
+        self._writer: SummaryWriter | None = None
+
+    @property
+    def wall_seconds(self) -> float:
+        """From the start of the run to its last log point, without the time between parts of it."""
+        return self._points[-1].wall_time if self._points else 0.0
+
+    def resume(self, update: int, run_seconds: float) -> None:
+        """Take up the rows in metrics.csv up to `update`, which a run of the same seeds wrote. Raises RunError."""
+        path = self._out / "metrics.csv"
+        try:
+            header, *lines = path.read_text(encoding="utf-8").splitlines()
+            names = header.split(",")
+            rows = [dict(zip(names, line.split(","), strict=True)) for line in lines]
+            kept = [i for i, row in enumerate(rows) if int(row["update"]) <= update]
+            groups = [kept[i : i + len(self.seeds)] for i in range(0, len(kept), len(self.seeds))]
+            self._points = [_point([rows[i] for i in group], self.seeds) for group in groups]
+            complete = bool(self._points) and self._points[-1].update == update
+        except (OSError, UnicodeDecodeError, ValueError, KeyError):
+            complete = False
+        if not complete:
+            raise RunError(f"{path} lacks rows of this run before update {update}: bring it back, or start another run")
+        self._lines = [header, *(lines[i] for i in kept)]
+        self.run_seconds = run_seconds
+
+    def add(self, point: Point, seconds: float) -> None:
+        """Note a log point that took the devices `seconds`."""
+        self.run_seconds += seconds
+        if self._writer is None and self._writes:  # events after the last known point come again
+            self._writer = SummaryWriter(str(self._out), flush_secs=10, purge_step=point.env_steps)
+        if not self._lines:
+            self._lines.append(",".join([*FIXED, *point.metrics]))
+        self._points.append(point)
+        for i, seed in enumerate(self.seeds):
+            values = (_cell(name, values[i]) for name, values in point.metrics.items())
+            self._lines.append(",".join([f"{seed},{point.update},{point.env_steps},{point.wall_time:.3f}", *values]))
+        self._add_events(point)
+        now = time.perf_counter()
+        if len(self._points) == 1 or now - self._saved > METRICS_SECONDS:
+            self.save_metrics()
+        if now - self._plotted > PLOT_SECONDS:
+            self._save_plot()
+            self._plotted = now
+
+    def close(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Bring every file up to date and return the summary, which takes up `facts`."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._points:
+            self.save_metrics()
+            self._save_plot()
+        summary = self._summary(facts)
+        text = json.dumps(summary, indent=2, allow_nan=False)
+        self._replace("summary.json", f"{text}\n".encode())
+        return summary
+
+    def curves(self) -> Curves:
+        names = self._points[0].metrics
+        columns = {name: np.stack([point.metrics[name] for point in self._points], axis=1) for name in names}
+        losses = {name: column for name, column in columns.items() if name.startswith("loss_")}
+        return Curves(np.array([point.env_steps for point in self._points]), columns["episode_return"], losses)
+
+    def save_metrics(self) -> None:
+        self._replace("metrics.csv", "".join(f"{line}\n" for line in self._lines).encode())
+        self._saved = time.perf_counter()
+
+    def _add_events(self, point: Point) -> None:
+        if self._writer is None:
+            return
+        for name, values in point.metrics.items():
+            known = values[np.isfinite(values)]
+            if len(known):
+                self._writer.add_scalar(name, known.mean(), point.env_steps)
+        for seed, value in zip(self.seeds, point.metrics["episode_return"], strict=True):
+            if np.isfinite(value):
+                self._writer.add_scalar(f"episode_return/seed_{seed}", value, point.env_steps)
+
+    def _save_plot(self) -> None:
+        self._replace("curves.png", plots.draw_run(self.curves(), self._config.env))
+
+    def _replace(self, name: str, data: bytes) -> None:
+        if self._writes:
+            replace_file(self._out / name, data)
+
+    def _summary(self, facts: dict[str, Any]) -> dict[str, Any]:
+        run_seconds = self.run_seconds
+        last = self._points[-1] if self._points else Point(0, 0, 0.0, {})
+        total_steps = last.env_steps * len(self.seeds)
+        device = jax.devices()[0]
+        return {
+            **facts,
+            "env": self._config.env,
+            "seeds": self.seeds,
+            "return": plots.summarise(self.curves()) if self._points else None,
+            "updates": last.update,
+            "env_steps": last.env_steps,
+            "run_seconds": run_seconds,
+            "wall_seconds": last.wall_time,
+            "env_steps_per_second": total_steps / run_seconds if run_seconds else None,  # of all seeds together
+            "updates_per_second": last.update * len(self.seeds) / run_seconds if run_seconds else None,
+            "device": device.device_kind,
+            "platform": device.platform,
+            "versions": _versions(),
+        }
+
+
+class Progress:
+    """A bar with environment steps per second and the latest return; on anything but a terminal, some plain lines."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        self._total, self._quiet = total, quiet
+        self._start = time.perf_counter()
+        self._first = self._tenths = 0
+        self._bar: tqdm | None = None
+
+    def say(self, text: str) -> None:
+        if not self._quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def start_at(self, env_steps: int) -> None:
+        """Count speed from now on; an earlier part of the run got as far as `env_steps`."""
+        self._start = time.perf_counter()
+        self._first, self._tenths = env_steps, env_steps * 10 // self._total
+        if env_steps:
+            self.say(f"going on at {env_steps / self._total:.0%}")
+
+    def advance(self, env_steps: int, returns: np.ndarray) -> None:
+        """Show that `env_steps` of all seeds together are done, and the mean of `returns` [seeds]."""
+        known = returns[np.isfinite(returns)]
+        latest = f"return {known.mean():.4g}" if len(known) else "no episode ended"
+        if self._quiet:
+            return
+        if sys.stderr.isatty():
+            self._bar = self._bar or tqdm(
+                total=self._total, initial=self._first, unit=" steps", unit_scale=True, dynamic_ncols=True
+            )
+            self._bar.set_postfix_str(latest, refresh=False)
+            self._bar.update(env_steps - self._bar.n)
+        elif env_steps * 10 // self._total > self._tenths:
+            self._tenths = env_steps * 10 // self._total
+            rate = (env_steps - self._first) / (time.perf_counter() - self._start)
+            print(f"{self._tenths * 10:3d}%  {rate:,.0f} env steps/s  {latest}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax", "gymnax")}
+    return {"python": platform.python_version(), **packages, "purejax_sc": purejax_sc.__version__}
+
+
+def _cell(name: str, value: float) -> str:
+    return "" if name.startswith("episode_") and np.isnan(value) else f"{value:.7g}"  # empty: no episode ended
+
+
+def _point(rows: list[dict[str, str]], seeds: list[int]) -> Point:
+    """A log point from its rows in metrics.csv. Raises ValueError."""
+    if [int(row["seed"]) for row in rows] != seeds:
+        raise ValueError("rows of other seeds")
+    names = list(rows[0])[len(FIXED) :]
+    metrics = {name: np.array([float(row[name] or "nan") for row in rows]) for name in names}
+    first = rows[0]
+    return Point(int(first["update"]), int(first["env_steps"]), float(first["wall_time"]), metrics)

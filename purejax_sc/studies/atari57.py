@@ -1,0 +1,149 @@
+"""Many Atari games, one after the other: human-normalised scores and the median curve over games."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from purejax_sc.config import Config, ConfigError
+from purejax_sc.results import plots
+from purejax_sc.results.compare import on_grid
+from purejax_sc.results.plots import Curves, RunError, replace_files
+from purejax_sc.runs import run
+from purejax_sc.studies import scores
+
+GRID = 200  # points of the median curve
+
+
+class Game(NamedTuple):
+    """What a game's run came to. score: mean return of its last episodes in training, as in the paper; NaN before any.
+
+    status: of the run, or why there is none.
+    """
+
+    name: str
+    status: str
+    score: float
+    curves: Curves | None
+
+
+def train(
+    config: Config,
+    games: Sequence[str],
+    out: Path,
+    quiet: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+    command: str | None = None,
+    compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> dict[str, Any]:
+    """Train each game in a directory of its own under `out`, or go on with it there, and report on all of them.
+
+    A game that fails is said and reported, and does not stop the others. The report is written after every game.
+    `compiling` is that of `run.train`.
+
+    Returns:
+      The contents of atari57.json, see `report`. Raises ConfigError for an unknown game, before anything is written,
+      RunError for a directory of another run, and KeyboardInterrupt.
+    """
+    configs = {game: config.model_copy(update={"env": f"atari/{game}"}) for game in games}
+    unknown = [game for game in games if game not in scores.SCORES]
+    if unknown:
+        raise ConfigError(f"unknown game {unknown[0]!r}: choose from {', '.join(scores.SCORES)}")
+    for game, wanted in configs.items():
+        if (out / game).exists():
+            run.check_same(out / game, wanted)
+    for number, (game, wanted) in enumerate(configs.items()):
+        if _status(out / game) == "complete":
+            continue
+        say(f"{game}, game {number + 1} of {len(configs)}")
+        try:
+            run.train(wanted, out / game, quiet=quiet, command=command, resume=True, compiling=compiling)
+        except RunError as error:
+            say(f"{game}: {error}")
+        report(out, command)
+    return report(out, command)
+
+
+def report(out: Path, command: str | None = None) -> dict[str, Any]:
+    """Write atari57.csv (a row per game), .json and .png (the median curve) from the runs that `out` holds.
+
+    Returns the contents of atari57.json: aggregates over the games that have a score.
+    """
+    games = [_read(out / game) for game in scores.SCORES if (out / game / "config.yaml").is_file()]
+    known = {game.name: game.score for game in games if np.isfinite(game.score)}
+    aggregate = scores.aggregate(known)._asdict() if known else None
+    contents = {"command": command, "of_games": len(scores.SCORES), "aggregate": aggregate}
+    out.mkdir(parents=True, exist_ok=True)
+    files = {
+        out / "atari57.csv": _table(games),
+        out / "atari57.json": f"{json.dumps(contents, indent=2)}\n".encode(),
+    }
+    curves = {game.name: game.curves for game in games if game.curves and np.isfinite(game.curves.returns).any()}
+    if curves:
+        files[out / "atari57.png"] = draw(curves)
+    replace_files(files)
+    return contents
+
+
+def median_curve(curves: dict[str, Curves]) -> tuple[np.ndarray, np.ndarray]:
+    """(environment steps [G], median over games of human-normalised returns [G]), as far as all games have come.
+
+    Before a game's first episode has ended, it counts with that episode's return.
+    """
+    end = min(curve.env_steps[-1] for curve in curves.values())
+    grid = np.linspace(0, end, GRID)
+    values = np.array([scores.normalise(game, on_grid(curve, grid)[0]) for game, curve in curves.items()])
+    return grid, np.median(values, axis=0)
+
+
+def draw(curves: dict[str, Curves]) -> bytes:
+    """PNG of the median curve, with a thin line per game."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for game, curve in curves.items():
+        returns = plots.carried_forward(curve.returns)[0]
+        axes.plot(curve.env_steps, scores.normalise(game, returns), color="C0", linewidth=0.5, alpha=0.5)
+    axes.plot(*median_curve(curves), color="C0", label=f"median of {len(curves)} game(s)")
+    # within twice a human's score the scale of logarithms is linear, and has no ticks
+    scale = "symlog" if np.abs(axes.get_ylim()).max() > 2 else "linear"
+    axes.set(xlabel="environment steps", ylabel="human-normalised return", yscale=scale)
+    axes.legend()
+    return plots.encode(figure, "png")
+
+
+def _read(directory: Path) -> Game:
+    status = _status(directory)
+    try:
+        curves = plots.read_curves(directory)
+        with (directory / "metrics.csv").open(newline="", encoding="utf-8") as file:
+            *_, last = csv.DictReader(file)
+        score = float(last["episode_score"] or "nan")
+    except (RunError, OSError, ValueError, KeyError):
+        return Game(directory.name, "no metrics", np.nan, None)
+    return Game(directory.name, status, score, curves)
+
+
+def _status(directory: Path) -> str:
+    """What summary.json says, which a run writes when it ends."""
+    try:
+        return str(json.loads((directory / "summary.json").read_text(encoding="utf-8"))["status"])
+    except (OSError, ValueError, KeyError):
+        return "not ended"
+
+
+def _table(games: Sequence[Game]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["game", "status", "env_steps", "score", "human_normalised"])
+    for game in games:
+        steps = int(game.curves.env_steps[-1]) if game.curves else 0
+        known = np.isfinite(game.score)
+        cells = (f"{game.score:.7g}", f"{scores.normalise(game.name, game.score):.5g}") if known else ("", "")
+        writer.writerow([game.name, game.status, steps, *cells])
+    return text.getvalue().encode()

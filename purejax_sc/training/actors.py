@@ -1,0 +1,260 @@
+"""Actors of environments on the host: threads that play without end and hand blocks of sequences to the learner.
+
+Frames travel one by one and are stacked where a network sees them.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from purejax_sc.config import Config
+from purejax_sc.envs.host import AnyArray, HostPool, HostStep
+from purejax_sc.results.plots import RunError
+from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Sequence, Tree
+
+LAST = 200  # episodes whose mean return is the paper's score
+ACTING = 1  # apart from the other uses of a key
+POLL_SECONDS = 0.2  # how soon a thread notices that another one has failed
+CLOSE_SECONDS = 10  # for a thread to end, before it is left behind
+
+MakePool = Callable[[int, int], HostPool]  # (number of environments, seed)
+# (params, Observation [B, ...] in stacks, carry, key) -> (action [B], what else is to be known, carry)
+Pick = Callable[[Params, Observation, Tree, Key], tuple[Array, Tree, Tree]]
+# (params, Memory, Observation [B, ...] of single frames, key) -> (action [B], what else is known, Memory, next key)
+Act = Callable[[Params, "Memory", Observation, Key], tuple[Array, Tree, "Memory", Key]]
+
+
+class Memory(NamedTuple):
+    """What an actor remembers on its device. stack: the last frames [B, H, W, S * C]. carry: tree of [B, ...]."""
+
+    stack: Array
+    carry: Tree
+
+
+class Block(NamedTuple):
+    """What an actor hands over after T steps of its B environments.
+
+    rows:     Sequence of NumPy arrays, batch-major, in the form of `stacked`.
+    episodes: the float64 sums that are logged, by name.   returns: of the episodes that ended, in that order.
+    updates:  how often the parameters that acted had been updated.
+    waited:   share of its time that the actor spent waiting for room in the queue.
+    """
+
+    rows: Sequence
+    episodes: dict[str, float]
+    returns: list[float]
+    updates: int
+    waited: float
+
+
+_AT_ONE_TIME = ("legal", "prev_action", "prev_reward", "valid")  # of an Observation: what no stack needs
+
+
+def stacked(rows: Sequence, num_frames: int) -> Sequence:
+    """Rows as the learner and the network see them, each observation with the `num_frames` = S frames up to its own.
+
+    rows: batch-major. Its observations' `frame` [B, T + S, H, W, C] and `first` [B, T + S] begin S - 1 steps early.
+    Frames from before an episode are replaced by its first one.
+    Returns frames [B, T + 1, H, W, S * C], oldest first, and `first` [B, T + 1].
+    """
+    if num_frames == 1:
+        return rows
+
+    def stack(frame: Array, first: Array) -> Array:
+        now = jnp.arange(num_frames - 1, len(first))
+        begin = jax.lax.cummax(jnp.where(first, jnp.arange(len(first)), 0))[now]
+        index = jnp.maximum(now[:, None] - jnp.arange(num_frames)[None, ::-1], begin[:, None])
+        return jnp.concatenate([frame[index[:, i]] for i in range(num_frames)], axis=-1)
+
+    obs = rows.obs
+    frame = jax.vmap(stack)(obs.frame, obs.first)
+    return rows._replace(obs=obs._replace(frame=frame, first=obs.first[:, num_frames - 1 :]))
+
+
+def as_batch(rows: Sequence, num_frames: int) -> Sequence:
+    """Rows [B, T, ...] in the form that `stacked` reads, as the learner takes them: time-major [T, B, ...]."""
+    rows = stacked(rows, num_frames)
+    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows._replace(carry=()))._replace(carry=rows.carry)
+
+
+def row_shapes(config: Config, spec: EnvSpec, model: Model) -> Sequence:
+    """Shapes of one row in the form that `stacked` reads. spec: obs_shape is that of one frame."""
+    steps, frames = config.train.sequence_length, config.train.sequence_length + config.atari.stack
+    shape: Any = jax.ShapeDtypeStruct
+    num_actions = spec.num_actions
+    obs = Observation(
+        frame=shape((frames, *spec.obs_shape), spec.obs_dtype),
+        legal=shape((steps + 1, num_actions), bool),
+        prev_action=shape((steps + 1,), np.int32),
+        prev_reward=shape((steps + 1,), np.float32),
+        first=shape((frames,), bool),
+        valid=shape((steps + 1,), bool),
+    )
+    number = shape((steps,), np.float32)
+    carry = jax.tree.map(lambda x: shape(x.shape[1:], x.dtype), jax.eval_shape(lambda: model.initial_carry(1)))
+    logits = shape((steps, num_actions), np.float32)
+    return Sequence(obs, shape((steps,), np.int32), logits, number, number, carry)
+
+
+def make_act(pick: Pick) -> Act:
+    """Act by what the network sees of single frames, with a stack and a carry in memory."""
+
+    def act(params: Params, memory: Memory, obs: Observation, key: Key) -> tuple[Array, Tree, Memory, Key]:
+        key, key_action = jax.random.split(key)
+        channels = obs.frame.shape[-1]
+        repeated = jnp.tile(obs.frame, memory.stack.shape[-1] // channels)
+        later = jnp.concatenate([memory.stack[..., channels:], obs.frame], axis=-1)
+        stack = jnp.where(obs.first[:, None, None, None], repeated, later)
+        action, said, carry = pick(params, obs._replace(frame=stack), memory.carry, key_action)
+        return action, said, Memory(stack, carry), key
+
+    return act
+
+
+def first_memory(config: Config, spec: EnvSpec, model: Model, num_envs: int) -> Memory:
+    """Before the first observations of so many environments."""
+    *size, channels = spec.obs_shape
+    stack = jnp.zeros((num_envs, *size, config.atari.stack * channels), spec.obs_dtype)
+    return Memory(stack, model.initial_carry(num_envs))
+
+
+def observation(step: HostStep, action: AnyArray, num_actions: int) -> Observation:
+    """What `step` shows after `action` [B], of single frames. Arrays of NumPy or of JAX."""
+    xp = step.frame.__array_namespace__()
+    legal = xp.ones((len(action), num_actions), bool)
+    prev_action = xp.where(step.first, 0, action).astype(np.int32)
+    arrays: tuple[Any, ...] = (step.frame, legal, prev_action, step.reward, step.first, step.valid)
+    return Observation(*arrays)
+
+
+class Actors:
+    """Threads that act without end, each in environments of its own, and hand over blocks in a bounded queue."""
+
+    def __init__(self, config: Config, spec: EnvSpec, make_pool: MakePool) -> None:
+        self._config, self._spec, self._make_pool = config, spec, make_pool
+        self._blocks: queue.Queue[Block] = queue.Queue(config.host.queue)
+        self._errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._published: list[tuple[Params, int]] = []
+
+    def publish(self, params: list[Params], updates: int) -> None:
+        """Act from the next block on by the parameters after so many updates: one copy per actor, on its device."""
+        self._published = [(copy, updates) for copy in params]
+
+    def start(self, index: int, seed: int, act: Act, memory: Memory, key: Key) -> None:
+        """Start an actor, once parameters are published. seed: of its environments. act: compiled for its device."""
+        thread = threading.Thread(
+            target=self._run, args=(index, seed, act, memory, key), name=f"actor {index}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    @property
+    def has_block(self) -> bool:
+        """Whether `take` need not wait."""
+        return not self._blocks.empty()
+
+    def take(self) -> Block:
+        """The next block, waiting for it. Raises RunError if an actor has failed, with its error as the cause."""
+        while True:
+            if not self._errors.empty():
+                error = self._errors.get()
+                raise RunError(f"an environment thread failed: {type(error).__name__}: {error}") from error
+            try:
+                return self._blocks.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+
+    def close(self) -> None:
+        """Stop all threads, which close their environments. Closing twice does nothing."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(CLOSE_SECONDS)
+        self._threads = []
+
+    def _run(self, index: int, seed: int, act: Act, memory: Memory, key: Key) -> None:
+        try:
+            pool = self._make_pool(self._config.train.num_envs // self._config.host.actors, seed)
+            try:
+                self._act_without_end(index, pool, act, memory, key)
+            finally:
+                pool.close()
+        except BaseException as error:  # for the learner's thread, whatever it is
+            self._errors.put(error)
+
+    def _act_without_end(self, index: int, pool: HostPool, act: Act, memory: Memory, key: Key) -> None:
+        tape = _Tape(self._config.atari.stack, self._spec.num_actions, pool.recv())
+        waited = 0.0
+        while not self._stop.is_set():
+            start = time.perf_counter()
+            params, updates = self._published[index]
+            carry = jax.device_get(memory.carry)
+            for _ in range(self._config.train.sequence_length):
+                chosen, logits, memory, key = act(params, memory, tape.obs, key)
+                action = np.asarray(chosen)
+                pool.send(action)
+                tape.add(action, np.asarray(logits), pool.recv())
+            acting = time.perf_counter() - start
+            block = tape.block(carry, updates, waited / (waited + acting))
+            waited = self._hand_over(block)
+
+    def _hand_over(self, block: Block) -> float:
+        """Put a block in the queue; the seconds that took."""
+        start = time.perf_counter()
+        while not self._stop.is_set():
+            try:
+                self._blocks.put(block, timeout=POLL_SECONDS)
+                break
+            except queue.Full:
+                continue
+        return time.perf_counter() - start
+
+
+class _Tape:
+    """Collects what an actor sees and does, and makes blocks of it."""
+
+    def __init__(self, num_frames: int, num_actions: int, first: HostStep) -> None:
+        self._num_frames, self._num_actions = num_frames, num_actions
+        self._done: list[tuple[np.ndarray, ...]] = []
+        self._ends: list[HostStep] = []
+        # what comes before an episode is never looked at
+        self._seen = [observation(first, np.zeros(len(first.first), np.int32), num_actions)] * num_frames
+
+    @property
+    def obs(self) -> Observation:
+        """The latest, of single frames [B, ...]."""
+        return self._seen[-1]
+
+    def add(self, action: np.ndarray, logits: np.ndarray, after: HostStep) -> None:
+        self._done.append((action, logits, after.reward, after.discount))
+        self._ends.append(after._replace(frame=np.zeros(0)))  # only its statistics
+        self._seen.append(observation(after, action, self._num_actions))
+
+    def block(self, carry: Tree, updates: int, waited: float) -> Block:
+        """What was collected since the last block. carry: before its first step."""
+        seen = Observation(*_over_time(self._seen))
+        now = {name: getattr(seen, name)[:, self._num_frames - 1 :] for name in _AT_ONE_TIME}
+        action, logits, reward, discount = _over_time(self._done)
+        rows = Sequence(seen._replace(**now), action, logits, reward, discount, carry)
+        ends = [(step, row) for step in self._ends for row in np.flatnonzero(step.ended)]
+        returns = [float(step.episode_return[row]) for step, row in ends]
+        episodes = {
+            "episode_count": float(len(ends)),
+            "episode_return_sum": sum(returns),
+            "episode_length_sum": float(sum(step.episode_length[row] for step, row in ends)),
+            "episode_frames_sum": float(sum(step.episode_frames[row] for step, row in ends)),
+        }
+        self._seen, self._done, self._ends = self._seen[-self._num_frames :], [], []
+        return Block(rows, episodes, returns, updates, waited)
+
+
+def _over_time(steps: list[Any]) -> tuple[Any, ...]:
+    """Tuples of arrays [B, ...], one per step -> a tuple of arrays [B, steps, ...]."""
+    return tuple(np.stack(x, axis=1) for x in zip(*steps, strict=True))

@@ -1,0 +1,163 @@
+"""Training as one compiled program: all rows (seeds, each with its numbers) on a mesh of devices."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from purejax_sc.config import Config, Hyper
+from purejax_sc.training import devices, replay
+from purejax_sc.training.devices import DATA, SEED, Layout
+from purejax_sc.training.train import Trainer, TrainState, make_chunk, make_trainer
+from purejax_sc.types import Array, Tree
+
+
+class Program(NamedTuple):
+    """A compiled run of R = `Layout.rows` rows, which may be more than were asked for.
+
+    init:    () -> states, every leaf with a leading axis [R].
+    chunk:   (states, number of iterations) -> (states, metrics [R]). Donates the states.
+    shapes:  of the states, with their shardings.
+    seconds: spent compiling.
+    memory:  bytes, by what they are for.
+    close:   () ends what runs beside the chunks.
+    """
+
+    init: Callable[[], TrainState]
+    chunk: Callable[[TrainState, int], tuple[TrainState, dict[str, Any]]]
+    shapes: TrainState
+    seconds: float
+    memory: dict[str, int | None]
+    close: Callable[[], None] = lambda: None
+
+
+def make_local_trainer(config: Config, layout: Layout) -> Trainer:
+    """What one device does of a run. Raises ConfigError as `make_trainer`."""
+    each = layout.rows // layout.mesh.shape[SEED]
+    # the devices of a CPU are its cores, which share one memory
+    sharing = layout.mesh.local_mesh.size if jax.default_backend() == "cpu" else 1
+    return make_trainer(config.shard() if layout.axis else config, num_seeds=each * sharing, axis=layout.axis)
+
+
+def compile_program(
+    trainer: Trainer, config: Config, seeds: Sequence[int], hypers: Sequence[Hyper], layout: Layout
+) -> Program:
+    """Compile training for rows of seeds and their numbers. trainer: of `make_local_trainer`."""
+    rows, whole_run = PartitionSpec(SEED), PartitionSpec()
+    states = state_specs(config)
+    chunk_of_row = make_chunk(trainer)
+
+    def init(seed: Array) -> TrainState:
+        return trainer.init(jax.random.key(seed))
+
+    def chunk(row: tuple[TrainState, Hyper], n: Array) -> tuple[TrainState, dict[str, Array]]:
+        return chunk_of_row(*row, n)
+
+    def gathered(states: TrainState, hyper: Hyper, n: Array) -> tuple[TrainState, dict[str, Array]]:
+        states, metrics = devices.over_seeds(chunk, layout.placement)((states, hyper), n)
+        return states, jax.lax.all_gather(metrics, SEED, tiled=True)  # every process logs all rows
+
+    # without check_vma a gradient is the device's own, until it is averaged
+    whole: Any = {"mesh": layout.mesh, "check_vma": False}
+    run_init = jax.shard_map(devices.over_seeds(init, layout.placement), in_specs=rows, out_specs=states, **whole)
+    run_chunk = jax.shard_map(gathered, in_specs=(states, rows, whole_run), out_specs=(states, whole_run), **whole)
+    seed = devices.put(layout, np.array(devices.fill_rows(seeds, layout), np.int32), rows)
+    hyper = jax.tree.map(lambda *x: np.array(x, np.float32), *devices.fill_rows(hypers, layout))
+    hyper = devices.put(layout, hyper, rows)
+    start = time.perf_counter()
+    shapes = devices.put_shapes(layout, jax.eval_shape(run_init, seed), states)
+    compiled_init = jax.jit(run_init).lower(seed).compile()
+    compiled_chunk = jax.jit(run_chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
+    seconds = time.perf_counter() - start
+    return Program(
+        init=lambda: compiled_init(seed),
+        chunk=lambda states, n: compiled_chunk(states, hyper, jnp.int32(n)),
+        shapes=shapes,
+        seconds=seconds,
+        memory={
+            "program_bytes": program_bytes(compiled_chunk),
+            "state_bytes": tree_bytes(shapes),
+            "replay_bytes": tree_bytes(shapes.replay),
+        },
+    )
+
+
+class Point(NamedTuple):
+    """What is known at one log point. `metrics` holds a [rows] array per name, for the rows that were asked for."""
+
+    update: int
+    env_steps: int
+    wall_time: float
+    metrics: dict[str, np.ndarray]
+
+
+def points(
+    program: Program, config: Config, num_rows: int, states: TrainState, done: int = 0, wall_seconds: float = 0.0
+) -> Iterator[tuple[int, float, Point, TrainState]]:
+    """Run to the end from states after `done` iterations, which took `wall_seconds`.
+
+    Yields (iterations done, seconds that the devices needed, Point, states) at each log point. The states are
+    donated to the next chunk.
+    """
+    begin = time.perf_counter() - wall_seconds
+    for n in chunk_sizes(config.num_iterations, config.train.log_points, done):
+        start = time.perf_counter()
+        states, metrics = jax.block_until_ready(program.chunk(states, n))
+        now = time.perf_counter()
+        done += n
+        update, env_steps = done * config.updates_per_iteration, done * config.steps_per_iteration
+        rows = {name: values[:num_rows] for name, values in jax.device_get(metrics).items()}
+        yield done, now - start, Point(update, env_steps, now - begin, _tidy(rows, n)), states
+
+
+def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int]:
+    """Iterations between log points, which differ by at most one and add up to all that are left after `done`."""
+    num = min(num_iterations, log_points)
+    ends = [(i + 1) * num_iterations // num for i in range(num)]
+    left = [done, *(end for end in ends if end > done)]
+    return [after - before for before, after in itertools.pairwise(left)]
+
+
+def _tidy(metrics: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
+    """Episodes first, as means per episode and a count; then the losses' parts, the loss, and the rest.
+
+    With two players the return is not that of episodes of training, but what the judge says.
+    """
+    count = metrics["episode_count"]
+    some = np.where(count > 0, count, np.nan)
+    first = ["episode_return", "episode_length"]
+    sums = {name.removesuffix("_sum"): values / some for name, values in metrics.items() if name.endswith("_sum")}
+    known = metrics | sums
+    names = [*first, *sorted(sums.keys() - set(first))]
+    episodes = {name: known[name] for name in names}
+    rest = {name for name in metrics.keys() - {*names, "episode_count"} if not name.endswith("_sum")}
+    # the parts before their sum, so that the guard names the part that went wrong first
+    order = sorted(rest, key=lambda name: (0 if name.startswith("loss_") else 1 if name == "loss" else 2, name))
+    return episodes | {"episodes": np.rint(count * n)} | {name: metrics[name] for name in order}
+
+
+def state_specs(config: Config) -> TrainState:
+    """Where each part of a TrainState lives: rows over seeds, and environments and replay also over a run's devices."""
+    rows: Any = PartitionSpec(SEED)
+    parts: Any = PartitionSpec(SEED, DATA)
+    ring = replay.ReplayState(parts, rows, rows) if config.replay_sequences else ()
+    return TrainState(learner=rows, driver=parts, carry=parts, replay=ring, earlier=rows, key=rows)
+
+
+def tree_bytes(tree: Tree) -> int:
+    # a typed key has no size in bytes of its own; its share is negligible
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def program_bytes(compiled: Any) -> int | None:
+    """Peak memory of a compiled program on a device, donated buffers counted once; None where JAX does not say."""
+    stats = compiled.memory_analysis()
+    if stats is None:
+        return None
+    whole = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+    return int(whole + stats.temp_size_in_bytes)

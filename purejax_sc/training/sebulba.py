@@ -1,0 +1,306 @@
+"""The host driver (Sebulba): environments outside JAX, acted in by threads; the same learner.
+
+    actor threads   recv -> choose an action on an actor device -> send;  after T steps a block [B, T] of sequences
+    queue           bounded: actors wait for the learner, so that each block is fresh exactly once
+    learner         blocks -> replay in main memory -> batch -> learner.update -> parameters for the actors
+
+Nothing here is a loss, a target or an optimiser.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from purejax_sc import networks
+from purejax_sc.agent import muesli
+from purejax_sc.agent.muesli import Learner
+from purejax_sc.config import Config, ConfigError, Hyper
+from purejax_sc.envs.host import stacked_spec
+from purejax_sc.results.plots import RunError
+from purejax_sc.training import devices
+from purejax_sc.training.actors import (
+    ACTING,
+    LAST,
+    Actors,
+    Block,
+    MakePool,
+    Memory,
+    as_batch,
+    first_memory,
+    make_act,
+    row_shapes,
+)
+from purejax_sc.training.devices import DATA, SEED, Layout
+from purejax_sc.training.host_replay import HostReplay
+from purejax_sc.training.program import Program, program_bytes, tree_bytes
+from purejax_sc.training.train import TrainState, acting_params, as_arrays, check_replay_fits, choose
+from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
+
+Update = Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Key, dict[str, Array]]]
+
+
+def make_update(config: Config, learner: Learner, layout: Layout) -> Update:
+    """update(state [1, ...], rows, key [1], hyper) -> (state, next key, metrics): one `learner.update`.
+
+    rows: [B, ...] in the form that `stacked` reads; the learner's devices share them.
+    """
+
+    def update(
+        states: LearnerState, rows: Sequence, keys: Key, hyper: Hyper
+    ) -> tuple[LearnerState, Key, dict[str, Array]]:
+        state, key = jax.tree.map(lambda x: x[0], (states, keys))
+        key, key_update = jax.random.split(key)
+        if layout.axis is not None:
+            key_update = jax.random.fold_in(key_update, jax.lax.axis_index(layout.axis))
+        state, metrics = learner.update(state, as_batch(rows, config.atari.stack), key_update, hyper)
+        return jax.tree.map(lambda x: x[None], (state, key, metrics))
+
+    row, part, whole = PartitionSpec(SEED), PartitionSpec(DATA), PartitionSpec()
+    # without check_vma a gradient is the device's own, until it is averaged
+    mapped: Any = {"mesh": layout.mesh, "check_vma": False}
+    return jax.shard_map(update, in_specs=(row, part, row, whole), out_specs=(row, row, row), **mapped)
+
+
+def actor_devices(config: Config, layout: Layout) -> list[Any]:
+    """Where the actors act: `host.actor_devices` that do not learn, or the learner's first. Raises ConfigError."""
+    learners = list(layout.mesh.devices.flat)
+    free = [device for device in jax.local_devices() if device not in learners]
+    wanted = config.host.actor_devices
+    if wanted > len(free):
+        raise ConfigError(
+            f"host.actor_devices={wanted}, but {len(free)} device(s) are left beside {len(learners)} that learn: lower"
+            f" it (0 acts on a device that learns), or add devices (on a CPU:"
+            f" JAX_NUM_CPU_DEVICES={wanted + len(learners)})"
+        )
+    return free[:wanted] or learners[:1]
+
+
+class Driver:
+    """What a run on the host holds beside its states: compiled functions, actors, the replay."""
+
+    def __init__(self, config: Config, spec: EnvSpec, make_pool: MakePool, layout: Layout, resume: bool) -> None:
+        """Nothing runs and nothing is written yet.
+
+        Args:
+          spec:      of the environments: obs_shape is that of one frame.
+          make_pool: makes an actor's environments, in the actor's thread.
+          layout:    the learner's devices: `train.data_shards` of them.
+          resume:    a replay file that exists is of this run.
+
+        Raises ConfigError: devices that are missing, a network that does not fit, a replay that does not fit in
+        memory, a replay file that exists.
+        """
+        seen = stacked_spec(spec, config.atari.stack)
+        self._config, self._spec, self._make_pool, self._layout = config, spec, make_pool, layout
+        self._devices = actor_devices(config, layout)
+        self._model = networks.make_model(config, seen)
+        self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
+        self._row = row_shapes(config, spec, self._model)
+        path = Path(config.replay.file) if config.replay.file else None
+        self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
+        if path is None:
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            check_replay_fits(config, self._replay.num_bytes, memory, "this machine")
+        elif path.exists() and not resume:
+            raise ConfigError(f"replay.file={path} exists: remove it, choose another, or --resume the run that made it")
+        self._hyper = as_arrays(config.hyper)
+        # a copy of what acts: the update donates the learner's state
+        self._acting = jax.jit(lambda learner: jax.tree.map(lambda x: x[0], acting_params(config, learner)))
+        self._actors: Actors | None = None
+
+    @property
+    def replay_text(self) -> str:
+        """The size of the replay, for the user."""
+        config = self._config
+        if not config.replay_sequences:
+            return "no replay: every batch is all fresh"
+        steps = config.replay_capacity_sequences * config.train.sequence_length
+        where = config.replay.file or "main memory"
+        return f"the replay of {steps:,} steps takes {self._replay.num_bytes / 2**30:.2f} GiB of {where}"
+
+    def compile(self) -> Program:
+        """Compile what runs in the loop, behind the interface of the program on the device. Its states have one row.
+
+        Before that, make the replay's file. Raises RunError if that cannot be.
+        """
+        start = time.perf_counter()
+        try:
+            self._replay.reserve()
+        except OSError as error:
+            cure = "lower replay.capacity" if error.errno == errno.ENOSPC else "remove it"
+            raise RunError(f"replay.file={self._config.replay.file}: {error}; {cure}, or choose another") from None
+        shapes = self._shapes()
+        batch = self._config.train.batch_sequences
+        rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), self._row)
+        rows = devices.put_shapes(self._layout, rows, PartitionSpec(DATA))
+        update = jax.jit(make_update(self._config, self._learner, self._layout), donate_argnums=0)
+        self.update = update.lower(shapes.learner, rows, shapes.key, self._hyper).compile()
+        self._acts = {device: self._compile_act(device) for device in self._devices}
+        memory = {
+            "program_bytes": program_bytes(self.update),
+            "state_bytes": tree_bytes(shapes.learner),
+            "replay_bytes": self._replay.num_bytes,
+        }
+        return Program(self.init, self.chunk, shapes, time.perf_counter() - start, memory, self.close)
+
+    def init(self) -> TrainState:
+        """States before any update."""
+        rows = NamedSharding(self._layout.mesh, PartitionSpec(SEED))
+        learner, key = jax.device_put(jax.tree.map(lambda x: x[None], self._init_row()), rows)
+        return TrainState(learner, _no_returns(), (), self._ring(), (), key)
+
+    def chunk(self, states: TrainState, n: int) -> tuple[TrainState, dict[str, np.ndarray]]:
+        """n iterations: blocks from the actors, the replay, updates. The states are used up."""
+        config, learner, key = self._config, states.learner, states.key
+        updates, log = int(learner.updates[0]), _Log(states.driver)
+        if self._actors is None:
+            self._actors = self.start(states, updates)
+        for _ in range(n):
+            blocks = [log.taken(self._actors, updates) for _ in range(config.host.actors)]
+            rows = jax.tree.map(lambda *x: np.concatenate(x), *(block.rows for block in blocks))
+            if config.replay_sequences:
+                self._replay.add(rows)
+            for batch in self._batches(rows, updates):
+                # the host makes a batch while the device updates, but is never further ahead than that
+                log.settle()
+                learner, key, log.pending = self.update(learner, batch, key, self._hyper)
+            updates += config.updates_per_iteration
+            self._actors.publish(self._copies(learner), updates)
+        log.settle()
+        ring = self._replay.state if config.replay_sequences else ()
+        metrics = log.averages(n)  # which also notes the returns
+        return TrainState(learner, log.returns, (), ring, (), key), metrics
+
+    def close(self) -> None:
+        """Stop the actors. Closing twice does nothing."""
+        if self._actors is not None:
+            self._actors.close()
+
+    def _batches(self, rows: Sequence, updates: int) -> Iterator[Sequence]:
+        """One per update, on the learner's devices: fresh rows, each used once, joined by their share of replay."""
+        config, sharding = self._config, NamedSharding(self._layout.mesh, PartitionSpec(DATA))
+        for i in range(config.updates_per_iteration):
+            each = slice(i * config.fresh_sequences, (i + 1) * config.fresh_sequences)
+            batch = jax.tree.map(lambda x, each=each: x[each], rows)
+            if config.replay_sequences:
+                old = self._replay.sample(np.random.default_rng([config.seed, updates + i]), config.replay_sequences)
+                if config.replay.carry == "zero":  # N2
+                    old = old._replace(carry=jax.tree.map(np.zeros_like, old.carry))
+                batch = jax.tree.map(lambda a, b: np.concatenate([a, b]), batch, old)
+            yield jax.device_put(batch, sharding)
+
+    def start(self, states: TrainState, updates: int) -> Actors:
+        """Actors at work. After a resume they begin new episodes, with other random numbers than those before."""
+        config = self._config
+        if config.replay_sequences:
+            self._replay.load(states.replay)
+        memory, key = self._memory(), jax.random.fold_in(jax.random.key(config.seed), ACTING)
+        key = jax.random.fold_in(key, updates)
+        seeds = np.random.SeedSequence([config.seed, updates]).generate_state(config.host.actors) >> 1
+        actors = Actors(config, self._spec, self._make_pool)
+        actors.publish(self._copies(states.learner), updates)
+        for i, seed in enumerate(seeds):
+            device = self._device(i)
+            actors.start(
+                i, int(seed), self._acts[device], *jax.device_put((memory, jax.random.fold_in(key, i)), device)
+            )
+        return actors
+
+    def _copies(self, learner: LearnerState) -> list[Params]:
+        params = self._acting(learner)
+        return [jax.device_put(params, self._device(i)) for i in range(self._config.host.actors)]
+
+    def _device(self, actor: int) -> Any:
+        return self._devices[actor % len(self._devices)]
+
+    def _memory(self) -> Memory:
+        num_envs = self._config.train.num_envs // self._config.host.actors
+        return first_memory(self._config, self._spec, self._model, num_envs)
+
+    def _compile_act(self, device: Any) -> Any:
+        here = SingleDeviceSharding(device)
+
+        def on_device(tree: Tree) -> Tree:
+            return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), tree)
+
+        learner, key = jax.eval_shape(self._init_row)
+        memory = jax.eval_shape(self._memory)
+        num_envs = len(memory.stack)
+        obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_envs, *x.shape[1:]), x.dtype), self._row.obs)
+
+        def pick(params: Params, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
+            return choose(self._model, params, obs, carry, key, self._hyper)
+
+        return jax.jit(make_act(pick)).lower(*on_device((learner.params, memory, obs, key))).compile()
+
+    def _init_row(self) -> tuple[LearnerState, Key]:
+        key_learner, key = jax.random.split(jax.random.key(self._config.seed))
+        return self._learner.init(key_learner), key
+
+    def _ring(self) -> Any:
+        return self._replay.empty() if self._config.replay_sequences else ()
+
+    def _shapes(self) -> TrainState:
+        """Of the states: what lives on the learner's devices as shapes with shardings, the rest as arrays."""
+        row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
+        learner, key = devices.put_shapes(self._layout, row, PartitionSpec(SEED))
+        return TrainState(learner, _no_returns(), (), self._ring(), (), key)
+
+
+class _Log:
+    """What happened in a chunk. pending: metrics of the update that the device is at."""
+
+    def __init__(self, returns: np.ndarray) -> None:
+        self.returns = returns
+        self.pending: dict[str, Array] | None = None
+        self._begin = time.perf_counter()
+        self._waited = 0.0
+        self._learning: list[dict[str, np.ndarray]] = []
+        self._sums: list[dict[str, float]] = []
+        self._ended: list[float] = []
+        self._lags: list[int] = []
+        self._idle: list[float] = []
+
+    def taken(self, actors: Actors, updates: int) -> Block:
+        """A block, and a note of it and of how long the device stood still until it came."""
+        if not actors.has_block:
+            self.settle()
+        start = time.perf_counter()
+        block = actors.take()
+        self._waited += time.perf_counter() - start
+        self._sums.append(block.episodes)
+        self._ended += block.returns
+        self._lags.append(updates - block.updates)
+        self._idle.append(block.waited)
+        return block
+
+    def settle(self) -> None:
+        """Wait for the device, and note what the update had to say."""
+        if self.pending is not None:
+            self._learning.append(jax.device_get(self.pending))
+        self.pending = None
+
+    def averages(self, n: int) -> dict[str, np.ndarray]:
+        """Of the updates; of episodes the sums over n; how old the acting parameters were; who waited for whom."""
+        returns = np.concatenate([self.returns[0], np.array(self._ended, np.float32)])
+        self.returns = returns[None, -LAST:]
+        known = self.returns[np.isfinite(self.returns)]
+        values: dict[str, Any] = {name: sum(sums[name] for sums in self._sums) / n for name in self._sums[0]}
+        values["episode_score"] = known.mean() if len(known) else np.nan
+        values["lag_updates"] = np.mean(self._lags)
+        values["actors_waiting"] = np.mean(self._idle)
+        values["learner_waiting"] = self._waited / (time.perf_counter() - self._begin)
+        learning = {name: np.mean([x[name] for x in self._learning], axis=0) for name in self._learning[0]}
+        return learning | {name: np.array([value], np.float32) for name, value in values.items()}
+
+
+def _no_returns() -> np.ndarray:
+    """The returns [1, LAST] of the last episodes, the newest last, before there were any."""
+    return np.full((1, LAST), np.nan, np.float32)

@@ -1,0 +1,263 @@
+"""Episodes of given players: whose turn and whose return it is, what players see, and players of known strength."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import game_references, probe_envs
+
+from purejax_sc.acting import arena
+from purejax_sc.acting.arena import Episodes, Player
+from purejax_sc.config import Config
+from purejax_sc.envs import make_env
+from purejax_sc.types import Array, Env, EnvSpec, Observation, Step
+
+
+class Ply(NamedTuple):
+    """ply: int32, plies so far.   last: int32, how many end the episode."""
+
+    ply: Array
+    last: Array
+
+
+def points(shortest: int, longest: int) -> Env:
+    """Two players in turn choose 0 or 1, which is how many points they take from the other. The observation is the ply.
+
+    The number of plies is drawn from `shortest` to `longest`. After the end it goes on, as if it had not ended.
+    """
+    spec = EnvSpec(num_actions=2, obs_shape=(1,), obs_dtype=jnp.dtype(jnp.float32), two_player=True)
+
+    def show(state: Ply, reward: Array) -> Step:
+        return Step(
+            obs=state.ply.astype(jnp.float32)[None],
+            legal=jnp.ones(2, bool),
+            reward=reward.astype(jnp.float32),
+            discount=jnp.where(state.ply == state.last, 0.0, -1.0).astype(jnp.float32),
+            truncated=jnp.array(False),
+            player=state.ply % 2,
+            metrics={"left": (state.last - state.ply).astype(jnp.float32)},
+        )
+
+    def init(key, pool):
+        state = Ply(jnp.zeros((), jnp.int32), jax.random.randint(key, (), shortest, longest + 1))
+        return state, show(state, jnp.zeros(()))
+
+    def step(key, state, action):
+        state = state._replace(ply=state.ply + 1)
+        return state, show(state, action)
+
+    return Env(spec, init, step)
+
+
+def always(action: int) -> Player:
+    return Player(lambda num: (), lambda state, obs, memory, key: (jnp.full(obs.first.shape, action), memory))
+
+
+def results(env: Env, *players: Player, num: int, max_steps: int = 100) -> Episodes:
+    return jax.device_get(jax.jit(lambda key: arena.play(env, players, key, num, max_steps))(jax.random.key(0)))
+
+
+# --- Whose turn it is, and whose return ---
+
+
+def test_each_player_moves_first_in_every_other_episode():
+    # of three plies the first player has two: both take all they can, so whoever moves first is one ahead
+    episodes = results(points(3, 3), always(1), always(1), num=6)
+    np.testing.assert_array_equal(episodes.episode_return, [1, -1, 1, -1, 1, -1])
+    np.testing.assert_array_equal(episodes.length, 3)
+    assert not episodes.running.any()
+
+
+def test_the_return_is_that_of_the_first_player_given():
+    # of three plies, the one who takes a point each time has two, one, two, one
+    env = points(3, 3)
+    winner, loser = always(1), always(0)
+    np.testing.assert_array_equal(results(env, winner, loser, num=4).episode_return, [2, 1, 2, 1])
+    np.testing.assert_array_equal(results(env, loser, winner, num=4).episode_return, [-1, -2, -1, -2])
+
+
+def test_the_player_who_is_not_on_turn_has_no_influence():
+    def meddler(seat: int) -> Player:
+        """Takes a point when on turn, and else does what nobody may do."""
+
+        def act(state, obs, memory, key):
+            moves_first = jnp.arange(len(obs.first)) % 2 == seat
+            on_turn = (obs.frame[:, 0] % 2 == 0) == moves_first
+            return jnp.where(on_turn, 1, 99), memory
+
+        return Player(lambda num: (), act)
+
+    env = points(2, 5)
+    expected = results(env, always(1), always(1), num=16)
+    for players in ((meddler(0), always(1)), (always(1), meddler(1)), (meddler(0), meddler(1))):
+        jax.tree.map(np.testing.assert_array_equal, results(env, *players, num=16), expected)
+
+
+def test_nothing_counts_after_the_end_of_an_episode():
+    episodes = results(points(1, 6), always(1), always(0), num=64)
+    assert set(episodes.length) == {1, 2, 3, 4, 5, 6}
+    first = np.arange(64) % 2 == 0  # has one ply more where their number is odd
+    np.testing.assert_array_equal(episodes.episode_return, (episodes.length + first) // 2)
+    np.testing.assert_array_equal(episodes.metrics["left"], 0)
+    assert not episodes.running.any()
+
+
+def test_episodes_that_are_cut_are_still_running():
+    episodes = results(points(1, 6), always(1), always(0), num=64, max_steps=3)
+    assert set(episodes.length) == {1, 2, 3}
+    left = episodes.metrics["left"]
+    assert set(left) == {0, 1, 2, 3}
+    np.testing.assert_array_equal(episodes.running, left > 0)
+    np.testing.assert_array_equal(episodes.length[episodes.running], 3)
+
+
+def test_one_player_makes_all_moves_and_has_all_rewards():
+    # rewards 1 + 2 + 3, and then the environment truncates; or 1 + 2, and the arena cuts
+    env = probe_envs.counting(limit=3)
+    episodes = results(env, always(0), num=4)
+    np.testing.assert_array_equal(episodes.episode_return, 6)
+    np.testing.assert_array_equal(episodes.length, 3)
+    assert not episodes.running.any()
+    episodes = results(env, always(0), num=4, max_steps=2)
+    np.testing.assert_array_equal(episodes.episode_return, 3)
+    assert episodes.running.all()
+    episodes = results(env, always(1), num=4)  # terminates at once
+    np.testing.assert_array_equal((episodes.episode_return, episodes.length), 1)
+
+
+def test_a_key_fixes_the_episodes():
+    run = jax.jit(lambda key: arena.play(points(1, 6), (arena.uniform(), arena.uniform()), key, 50, 6))
+    one, other = run(jax.random.key(1)), run(jax.random.key(2))
+    jax.tree.map(np.testing.assert_array_equal, run(jax.random.key(1)), one)
+    assert (one.length != other.length).any()
+    assert (one.episode_return != other.episode_return).any()
+
+
+# --- What players see ---
+
+
+def test_players_remember_every_position_in_order_on_turn_or_not():
+    num, plies = 4, 5
+
+    def recorder(action: int) -> Player:
+        """Its memory: how many observations it saw [N], and these [N, plies, ...]."""
+
+        def init(num):
+            seen = jnp.full((num, plies), -1.0)
+            return jnp.zeros(num, jnp.int32), dict.fromkeys(("frame", "first", "action", "reward", "chosen"), seen)
+
+        def act(state, obs: Observation, memory, key):
+            count, seen = memory
+            shown = {"frame": obs.frame[:, 0], "first": obs.first, "action": obs.prev_action, "reward": obs.prev_reward}
+            shown["chosen"] = jnp.full(num, action)
+            np.testing.assert_array_equal(obs.frame[:, 0], state.ply)
+            assert obs.valid.all()
+            at = jnp.arange(num)
+            seen = {name: value.at[at, count].set(shown[name].astype(jnp.float32)) for name, value in seen.items()}
+            return shown["chosen"], (count + 1, seen)
+
+        return Player(init, act)
+
+    env, players = points(plies, plies), (recorder(1), recorder(0))
+    state = arena.start(env, players, jax.random.key(0), num)
+    with jax.disable_jit():
+        for _ in range(plies):
+            state = arena.advance(env, players, state)
+    # 1 is played at the plies of the first player given: 0, 2, 4 where it moves first, else 1 and 3
+    played = np.array([[1, 0, 1, 0], [0, 1, 0, 1]] * 2)
+    for action, (count, seen) in zip((1, 0), state.memories, strict=True):
+        np.testing.assert_array_equal(count, plies)
+        np.testing.assert_array_equal(seen["frame"], [range(plies)] * num)
+        np.testing.assert_array_equal(seen["first"], [[1, 0, 0, 0, 0]] * num)
+        np.testing.assert_array_equal(seen["action"], np.pad(played, ((0, 0), (1, 0))))
+        np.testing.assert_array_equal(seen["reward"], seen["action"])
+        np.testing.assert_array_equal(seen["chosen"], action)  # each has its own memory
+
+
+def observation(frame, legal) -> Observation:
+    """N observations at the start of an episode."""
+    num = len(frame)
+    zeros = jnp.zeros(num)
+    return Observation(frame, legal, zeros.astype(jnp.int32), zeros, jnp.ones(num, bool), jnp.ones(num, bool))
+
+
+def test_uniform_plays_each_legal_action_equally_often_and_no_other():
+    num = 6_000
+    legal = jnp.tile(jnp.array([[True, False, True, True, False]]), (num, 1))
+    action, _ = arena.uniform().act((), observation(jnp.zeros((num, 1)), legal), (), jax.random.key(0))
+    shares = np.bincount(action, minlength=5) / num
+    np.testing.assert_array_equal(shares[[1, 4]], 0)
+    np.testing.assert_allclose(shares[[0, 2, 3]], 1 / 3, atol=0.025)  # standard error 0.006
+
+
+# --- Players of known strength ---
+
+
+@pytest.fixture(scope="module")
+def tic_tac_toe() -> Env:
+    return make_env(Config(env="pgx/tic_tac_toe"))
+
+
+def test_perfect_tic_tac_toe_is_always_a_draw(tic_tac_toe):
+    perfect = game_references.minimax_tic_tac_toe()
+    episodes = results(tic_tac_toe, perfect, perfect, num=500)
+    np.testing.assert_array_equal(episodes.episode_return, 0)
+    np.testing.assert_array_equal(episodes.length, 9)  # a draw fills the board
+    np.testing.assert_array_equal(episodes.metrics["first_wins"], 0.5)
+
+
+def test_perfect_tic_tac_toe_never_loses(tic_tac_toe):
+    perfect = game_references.minimax_tic_tac_toe()
+    episodes = results(tic_tac_toe, perfect, arena.uniform(), num=1_000)
+    assert episodes.episode_return.min() == 0
+    assert episodes.episode_return.mean() > 0.5
+    turned = results(tic_tac_toe, arena.uniform(), perfect, num=1_000)
+    assert turned.episode_return.max() == 0
+    assert turned.episode_return.mean() < -0.5
+
+
+def test_random_tic_tac_toe_is_fair_between_seats_and_favours_who_moves_first(tic_tac_toe):
+    episodes = results(tic_tac_toe, arena.uniform(), arena.uniform(), num=4_000)
+    assert not episodes.running.any()
+    assert abs(episodes.episode_return.mean()) < 0.06  # standard error 0.015
+    # known: whoever moves first wins 737/1260 of random games, the other 121/420, and 8/63 are drawn
+    first_wins = episodes.metrics["first_wins"]
+    shares = [(first_wins == result).mean() for result in (1.0, 0.0, 0.5)]
+    np.testing.assert_allclose(shares, [737 / 1260, 121 / 420, 8 / 63], atol=0.03)  # standard errors below 0.008
+    # the same said twice
+    mine = np.where(np.arange(4_000) % 2 == 0, 1, -1)
+    np.testing.assert_array_equal(mine * episodes.episode_return, 2 * first_wins - 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "choices"),
+    [
+        # three in column 3, and to move
+        ((3, 0, 3, 0, 3, 0), {3}),
+        # the other has them
+        ((3, 0, 3, 0, 3), {3}),
+        # the other has 0, 1, 2 in the second row: a stone under the fourth would give it away
+        ((0, 0, 1, 1, 6, 2, 6, 2), {0, 1, 2, 4, 5, 6}),
+        # the other wins in 0 or 4 of the bottom row whatever is played: anything
+        ((1, 1, 2, 2, 3), {0, 1, 2, 3, 4, 5, 6}),
+        # column 0 is full
+        ((0, 0, 0, 0, 0, 0), {1, 2, 3, 4, 5, 6}),
+    ],
+)
+def test_the_connect_four_player_looks_two_plies_ahead(columns, choices):
+    rules, num = game_references.connect_four(), 500
+    game = functools.reduce(rules.play, columns, rules.start)
+    frame, legal = (jnp.repeat(jnp.asarray(x)[None], num, axis=0) for x in (rules.show(game), rules.legal(game)))
+    player = game_references.look_ahead_connect_four()
+    action, _ = player.act((), observation(frame, legal), (), jax.random.key(0))
+    assert set(np.asarray(action)) == choices
+
+
+def test_looking_ahead_beats_random_connect_four():
+    env = make_env(Config(env="pgx/connect_four"))
+    episodes = results(env, game_references.look_ahead_connect_four(), arena.uniform(), num=200)
+    assert not episodes.running.any()
+    assert (episodes.episode_return == 1).mean() > 0.9

@@ -1,0 +1,627 @@
+"""Self-consistency: where each update's gradient goes, what its targets are, and how imagination is controlled."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import references
+
+from purejax_sc.agent import consistency, losses, transforms
+from purejax_sc.agent.consistency import SC_UPDATES, Gates, Rollout
+from purejax_sc.types import Model, Params
+
+BINS, BINS_MAX = 21, 2.5  # support in transformed units; spacing 1/4, so no test number lies on an atom
+LATENT, ACTIONS, ROOTS = 4, 3, 6
+
+
+def deep_model():
+    """A categorical model of one matrix product per part."""
+    return Model(
+        init=None,
+        initial_carry=None,
+        encode=lambda p, obs, carry: (jnp.tanh(obs @ p), carry),
+        start=lambda p, e: jnp.tanh(e @ p["start"]),
+        step=lambda p, p_reward, z, a: ((z_next := jnp.tanh(z @ p["z"] + a @ p["a"])), z_next @ p_reward),
+        value=lambda p, z: z @ p,
+        policy=lambda p, z: z @ p,
+        root_value=lambda p, e: e @ p,
+        root_policy=lambda p, e: e @ p,
+        decode=lambda out: transforms.from_logits(out, BINS_MAX),
+    )
+
+
+def deep_params(seed=0):
+    rng = np.random.default_rng(seed)
+
+    def matrix(*shape):
+        return jnp.asarray(rng.normal(size=shape))
+
+    return Params(
+        encoder=matrix(5, LATENT),
+        dynamics={"start": matrix(LATENT, LATENT), "z": matrix(LATENT, LATENT), "a": matrix(ACTIONS, LATENT)},
+        reward=matrix(LATENT, BINS),
+        value=matrix(LATENT, BINS),
+        root_value=matrix(LATENT, BINS),
+        policy=matrix(LATENT, ACTIONS),
+        root_policy=matrix(LATENT, ACTIONS),
+    )
+
+
+def distance(model, errors, loss):
+    if loss == "squared":
+        return 0.5 * jnp.sum((errors.target - jax.vmap(model.decode)(errors.prediction)) ** 2)
+    probs = transforms.to_categorical(errors.target, BINS, BINS_MAX)
+    return jnp.sum(losses.cross_entropy(errors.prediction, probs))
+
+
+def deep_loss(params, gates, loss="cross_entropy", epsilon=0.0, with_root=False, include_last=False, unroll=3):
+    """The whole path: encode, start, imagine, compare."""
+    model = deep_model()
+    obs = jnp.asarray(np.random.default_rng(1).normal(size=(ROOTS, 5)))
+    e, _ = model.encode(params.encoder, obs, ())
+    z_0, logits_0 = model.start(params.dynamics, e), model.root_policy(params.root_policy, e)
+    mu = consistency.mu_epsilon(epsilon, jnp.ones((ROOTS, ACTIONS), bool))
+    rollout = consistency.imagine(model, params, z_0, logits_0, mu, jax.random.key(0), unroll)
+    errors = consistency.sc_errors(
+        model, params, rollout, 0.9, gates, root=e if with_root else None, include_last=include_last
+    )
+    return distance(model, errors, loss)
+
+
+jitted_grads = jax.jit(jax.grad(deep_loss), static_argnums=(1, 2, 4, 5, 6))
+
+
+def deep_grads(update, loss="cross_entropy", epsilon=0.0, with_root=False, include_last=False, unroll=3):
+    """Of `deep_loss` by part, at the same parameters always."""
+    return jitted_grads(deep_params(), SC_UPDATES[update], loss, epsilon, with_root, include_last, unroll)
+
+
+def moved(grads):
+    """The parts of a gradient that are not exactly zero."""
+    return {name for name, part in grads._asdict().items() if any(np.any(leaf) for leaf in jax.tree.leaves(part))}
+
+
+def tree_allclose(a, b, **tolerance):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
+
+
+@pytest.fixture
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+# Where gradients go
+
+MOVED = {
+    "residual": {"encoder", "dynamics", "reward", "value"},
+    "direct": {"encoder", "dynamics", "value"},
+    "reverse": {"encoder", "dynamics", "reward", "value"},
+    "dyna": {"value"},
+    "model_only": {"encoder", "dynamics"},
+}
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+@pytest.mark.parametrize("update", SC_UPDATES)
+def test_every_update_moves_its_parts_and_no_others(update, epsilon, loss):
+    """In particular never the root heads and never a policy; off-policy too."""
+    grads = deep_grads(update, loss, epsilon)
+    assert moved(grads) == MOVED[update]
+
+
+@pytest.mark.parametrize("update", SC_UPDATES)
+def test_including_the_root_adds_only_the_root_value(update):
+    grads = deep_grads(update, with_root=True)
+    # Reverse fixes the prediction, and on-policy the target of k = 0 does not contain v^0.
+    root = {"root_value"} if update in ("residual", "direct", "dyna") else set()
+    assert moved(grads) == MOVED[update] | root
+
+
+def test_including_the_root_lets_direct_reach_the_encoder_without_the_model():
+    # K = 1: the only term is k = 0, which depends on no imagined state.
+    grads = deep_grads("direct", with_root=True, unroll=1)
+    assert moved(grads) == {"encoder", "root_value"}
+    grads = deep_grads("reverse", with_root=True, unroll=1)
+    assert moved(grads) == {"encoder", "dynamics", "reward", "value"}
+
+
+def test_direct_trains_the_model_only_from_the_second_state_on():
+    # Without the root and with K = 2 the only term is k = 1: v(z^1) against r^2 + discount v(z^2).
+    grads = deep_grads("direct", unroll=2)
+    assert moved(grads) == MOVED["direct"]
+
+
+@pytest.mark.parametrize(("loss", "with_root"), [("cross_entropy", False), ("squared", True)])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+def test_gradients_add_up(float64, loss, epsilon, with_root):
+    """True of any loss of a prediction and a target: the gates only split the chain rule over its paths.
+
+    What cross-entropy lacks is a zero gradient at self-consistency, since it also sharpens the predicted distribution.
+    """
+    g = {update: deep_grads(update, loss, epsilon, with_root) for update in SC_UPDATES}
+    tree_allclose(g["residual"], jax.tree.map(jnp.add, g["direct"], g["reverse"]), rtol=1e-9, atol=1e-12)
+    tree_allclose(g["direct"], jax.tree.map(jnp.add, g["dyna"], g["model_only"]), rtol=1e-9, atol=1e-12)
+
+
+def test_gates_leave_the_loss_itself_alone():
+    values = jax.jit(lambda params: [deep_loss(params, gates) for gates in SC_UPDATES.values()])(deep_params())
+    np.testing.assert_allclose(values, values[0], rtol=1e-6)
+
+
+def test_traced_gates_equal_python_gates():
+    gates = Gates(*(jnp.array(column) for column in zip(*SC_UPDATES.values(), strict=True)))
+    one = jax.grad(lambda params, gates: deep_loss(params, gates, with_root=True))
+    traced = jax.jit(jax.vmap(one, (None, 0)))(deep_params(), gates)
+    for i, update in enumerate(SC_UPDATES):
+        expected = deep_grads(update, with_root=True)
+        tree_allclose(jax.tree.map(lambda x, i=i: x[i], traced), expected, rtol=2e-4, atol=2e-5)
+
+
+def test_a_half_open_gate_passes_half():
+    gates = Gates(target=0.0, value=0.5, model=0.0)
+    half = jax.jit(jax.grad(lambda params: deep_loss(params, gates)))(deep_params())
+    whole = deep_grads("dyna")
+    tree_allclose(half.value, 0.5 * whole.value, rtol=1e-4, atol=1e-5)
+
+
+def test_the_last_term_sharpens_under_cross_entropy_only():
+    """k = K compares v^K with itself: nothing to learn, yet cross-entropy has a gradient."""
+
+    def extra(loss):
+        return deep_grads("dyna", loss, include_last=True).value - deep_grads("dyna", loss).value
+
+    assert jnp.max(jnp.abs(extra("cross_entropy"))) > 1e-2
+    np.testing.assert_allclose(extra("squared"), 0.0, atol=1e-5)
+
+
+# Targets
+
+
+def random_rollout(unroll=4):
+    rng = np.random.default_rng(3)
+    z, e = rng.normal(size=(unroll + 1, ROOTS, LATENT)), rng.normal(size=(ROOTS, LATENT))
+    reward, rho = rng.normal(size=(unroll, ROOTS)), rng.choice([0.0, 0.4, 1.0, 3.0], (unroll, ROOTS))
+    return Rollout(*(jnp.asarray(x, jnp.float32) for x in (z, reward, rho))), jnp.asarray(e, jnp.float32)
+
+
+def values_of(model, params, rollout, e):
+    """[K + 1, M]: the root head at k = 0, the value head after."""
+    later = [model.decode(model.value(params.value, z)) for z in rollout.z[1:]]
+    return np.stack([model.decode(model.root_value(params.root_value, e)), *later])
+
+
+@pytest.mark.parametrize("discount", [0.9, -1.0])
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_targets_equal_slow_loop(lambda_, discount):
+    model, params = deep_model(), deep_params()
+    rollout, e = random_rollout()
+    v = values_of(model, params, rollout, e)
+    expected = references.sc_targets(rollout.reward, v, rollout.rho, discount, lambda_)
+    args = (model, params, rollout, discount, SC_UPDATES["direct"], lambda_)
+    np.testing.assert_allclose(consistency.sc_errors(*args).target, expected[1:], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(consistency.sc_errors(*args, root=e).target, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_on_policy_targets_are_n_step_returns():
+    model, params = deep_model(), deep_params()
+    rollout, e = random_rollout(unroll=3)
+    rollout = rollout._replace(rho=jnp.ones((3, ROOTS)))
+    v, r = values_of(model, params, rollout, e), np.asarray(rollout.reward)
+    target = consistency.sc_errors(model, params, rollout, 0.5, SC_UPDATES["direct"], root=e).target
+    np.testing.assert_allclose(target[0], r[0] + r[1] / 2 + r[2] / 4 + v[3] / 8, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(target[1], r[1] + r[2] / 2 + v[3] / 4, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(target[2], r[2] + v[3] / 2, rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_action_enters_only_the_target_of_the_root():
+    model, params = deep_model(), deep_params()
+    rollout, e = random_rollout()
+    other = rollout._replace(reward=rollout.reward.at[0].add(5.0), rho=rollout.rho.at[0].set(0.7))
+
+    def targets(rollout, root):
+        return consistency.sc_errors(model, params, rollout, 0.9, SC_UPDATES["direct"], root=root).target
+
+    np.testing.assert_array_equal(targets(rollout, None), targets(other, None))
+    np.testing.assert_allclose(targets(rollout, e)[1:], targets(other, e)[1:], rtol=1e-6)
+    assert (targets(rollout, e)[0] != targets(other, e)[0]).all()
+
+
+@pytest.mark.parametrize("with_root", [False, True])
+def test_include_last_adds_exactly_the_last_value(with_root):
+    model, params = deep_model(), deep_params()
+    rollout, e = random_rollout()
+    args = (model, params, rollout, 0.9, SC_UPDATES["residual"])
+    root = e if with_root else None
+    without, added = consistency.sc_errors(*args, root=root), consistency.sc_errors(*args, root=root, include_last=True)
+    assert added.target.shape[0] == without.target.shape[0] + 1 == 4 + with_root
+    np.testing.assert_array_equal(added.target[:-1], without.target)
+    np.testing.assert_array_equal(added.prediction[:-1], without.prediction)
+    np.testing.assert_allclose(added.target[-1], values_of(model, params, rollout, e)[-1], rtol=1e-5)
+    np.testing.assert_allclose(added.prediction[-1], rollout.z[-1] @ params.value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_single_step_with_only_the_last_term():
+    model, params = deep_model(), deep_params()
+    rollout, e = random_rollout(unroll=1)
+    errors = consistency.sc_errors(model, params, rollout, 0.9, SC_UPDATES["direct"], include_last=True)
+    np.testing.assert_allclose(errors.target, values_of(model, params, rollout, e)[1:], rtol=1e-5)
+    assert errors.prediction.shape == (1, ROOTS, BINS)
+
+
+def test_predictions_are_the_value_heads_of_each_state():
+    model, params = deep_model(), deep_params()
+    rollout, e = random_rollout()
+    prediction = consistency.sc_errors(model, params, rollout, 0.9, SC_UPDATES["direct"], root=e).prediction
+    np.testing.assert_allclose(prediction[0], e @ params.root_value, rtol=1e-5, atol=1e-6)
+    for k in range(1, 4):
+        np.testing.assert_allclose(prediction[k], rollout.z[k] @ params.value, rtol=1e-5, atol=1e-6)
+
+
+# The tabular model
+
+
+def tabular_model():
+    """A latent is a distribution over states; a step takes the policy itself [S, A] and returns expectations."""
+
+    def step(logits, rewards, z, pi):
+        transitions = jax.nn.softmax(logits)
+        return z @ jnp.einsum("sa,sat->st", pi, transitions), z @ jnp.sum(pi * rewards, axis=-1)
+
+    return Model(
+        init=None,
+        initial_carry=None,
+        encode=None,
+        start=lambda dynamics, e: e,
+        step=step,
+        value=lambda v, z: z @ v,
+        policy=lambda log_pi, z: log_pi,
+        root_value=lambda v, z: z @ v,
+        root_policy=lambda log_pi, z: log_pi,
+        decode=lambda out: out,
+    )
+
+
+def expected_policy(k, logits, key):
+    """A Mu: no action is drawn."""
+    return jax.nn.softmax(logits), jnp.ones(logits.shape[0])
+
+
+def tabular_squares(logits, rewards, values, policy, discount, last, gates):
+    """Squared errors [last + 1, S] of expected rollouts from every state."""
+    model, states = tabular_model(), values.shape[0]
+    log_pi = jnp.log(policy)
+    params = Params((), logits, rewards, values, values, log_pi, log_pi)
+    z_0 = jnp.eye(states)
+    rollout = consistency.imagine(model, params, z_0, log_pi, expected_policy, jax.random.key(0), last + 1)
+    errors = consistency.sc_errors(model, params, rollout, discount, gates, lambda_=0.0, root=z_0)
+    return (errors.target - errors.prediction) ** 2
+
+
+def tabular_loss(*args):
+    return 0.5 * jnp.sum(tabular_squares(*args))
+
+
+tabular_grads = jax.jit(jax.grad(tabular_loss, (0, 1, 2)), static_argnums=(4, 5, 6))
+
+
+def random_mdp(states=4, actions=3):
+    rng = np.random.default_rng(5)
+    logits, rewards = rng.normal(size=(states, actions, states)), rng.normal(size=(states, actions))
+    values = rng.normal(size=states)
+    return logits, rewards, values, rng.dirichlet(np.ones(actions), states)
+
+
+def transitions_of(logits):
+    return np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+
+
+def test_two_states_on_paper():
+    # Discount 1/2, one action, rewards (1, 0), values (2, 4), all transitions 1/2, rollouts from state 0.
+    # k = 0: 1 + 3/2 - 2 = 1/2.   k = 1: reward 1/2, value 3 before and after: 1/2 + 3/2 - 3 = -1.
+    args = (jnp.zeros((2, 1, 2)), jnp.array([[1.0], [0.0]]), jnp.array([2.0, 4.0]), jnp.ones((2, 1)), 0.5, 1)
+    squares = tabular_squares(*args, SC_UPDATES["direct"])
+    np.testing.assert_allclose(squares[:, 0], [0.25, 1.0])
+    # From state 1, k = 0: 0 + 3/2 - 4 = -5/2
+    np.testing.assert_allclose(squares[:, 1], [6.25, 1.0])
+
+    def from_state_0(update):
+        def loss(p, r, v):
+            return jnp.sum(tabular_squares(p, r, v, *args[3:], SC_UPDATES[update])[:, 0])
+
+        return jax.jit(jax.grad(loss, (0, 1, 2)))(*args[:3])
+
+    # Values: -2 (1/2) e_0 from k = 0, and -2 (-1) (1/2, 1/2) from k = 1: (-1, 0) + (1, 1) = (0, 1).
+    # Logits: the prediction of k = 1 is the mean of v; its gradient is (1/2)(2 - 3, 4 - 3), times -2 (-1): (-1, 1).
+    logits, rewards, values = from_state_0("direct")
+    np.testing.assert_allclose(values, [0.0, 1.0], atol=1e-6)
+    np.testing.assert_allclose(logits[:, 0], [[-1.0, 1.0], [0.0, 0.0]], atol=1e-6)
+    np.testing.assert_array_equal(rewards, np.zeros((2, 1)))
+
+    logits, rewards, values = from_state_0("dyna")
+    np.testing.assert_allclose(values, [0.0, 1.0], atol=1e-6)
+    np.testing.assert_array_equal(logits, np.zeros((2, 1, 2)))
+    np.testing.assert_array_equal(rewards, np.zeros((2, 1)))
+
+    # Reverse. Rewards: 2 (1/2) e_0 + 2 (-1) (1/2, 1/2) = (1, 0) + (-1, -1) = (0, -1).
+    # Values: next values weigh 1/2 * (1/2, 1/2) in both targets: 2 (1/2 - 1) (1/4, 1/4) = (-1/4, -1/4).
+    _, rewards, values = from_state_0("reverse")
+    np.testing.assert_allclose(rewards[:, 0], [0.0, -1.0], atol=1e-6)
+    np.testing.assert_allclose(values, [-0.25, -0.25], atol=1e-6)
+
+
+THROUGH = {"residual": (1, 1), "direct": (1, 0), "reverse": (0, 1)}  # the prediction, the target
+
+
+@pytest.mark.parametrize("last", [0, 1, 2])
+@pytest.mark.parametrize("update", THROUGH)
+def test_tabular_gradients_equal_their_closed_form(float64, update, last):
+    logits, rewards, values, policy = random_mdp()
+    grads = tabular_grads(logits, rewards, values, policy, 0.9, last, SC_UPDATES[update])
+    expected = references.tabular_gradients(
+        transitions_of(logits), rewards, values, policy, 0.9, last, *THROUGH[update]
+    )
+    tree_allclose(grads, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("update", SC_UPDATES)
+def test_tabular_gradients_equal_central_differences(float64, update):
+    """Of the explicit loss, in which every stopped occurrence of a parameter is an input of its own."""
+    parts, policy = random_mdp()[:3], random_mdp()[3]
+    gates = SC_UPDATES[update]
+
+    def loss(parts_now):
+        def pick(gate, i):
+            return parts_now[i] if gate else parts[i]
+
+        # Prediction: its value table and its states (the logits). Target: everything.
+        shown = (transitions_of(pick(gates.model, 0)), parts[1], pick(gates.value, 2))
+        aimed = (transitions_of(pick(gates.target, 0)), pick(gates.target, 1), pick(gates.target, 2))
+        prediction = references.tabular_errors(*shown, policy, 0.9, 2)[1]
+        target = references.tabular_errors(*aimed, policy, 0.9, 2)[0]
+        return 0.5 * np.sum((target - prediction) ** 2)
+
+    def difference(i, at, step=1e-5):
+        values = []
+        for sign in (1, -1):
+            moved_parts = [part.copy() for part in parts]
+            moved_parts[i][at] += sign * step
+            values.append(loss(moved_parts))
+        return (values[0] - values[1]) / (2 * step)
+
+    grads = tabular_grads(*parts, policy, 0.9, 2, gates)
+    for i, grad in enumerate(grads):
+        for at in itertools.product(*(range(n) for n in grad.shape)):
+            np.testing.assert_allclose(grad[at], difference(i, at), rtol=1e-6, atol=1e-8)
+
+
+def test_tabular_gradients_add_up(float64):
+    args = random_mdp()
+    g = {name: tabular_grads(*args, 0.9, 2, gates) for name, gates in SC_UPDATES.items()}
+    tree_allclose(g["residual"], jax.tree.map(jnp.add, g["direct"], g["reverse"]), rtol=1e-12, atol=1e-13)
+    tree_allclose(g["direct"], jax.tree.map(jnp.add, g["dyna"], g["model_only"]), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("update", SC_UPDATES)
+def test_nothing_moves_at_the_true_model_and_value(float64, update):
+    logits, rewards, _, policy = random_mdp()
+    m = np.einsum("sa,sat->st", policy, transitions_of(logits))
+    values = np.linalg.solve(np.eye(4) - 0.9 * m, np.sum(policy * rewards, axis=-1))
+    args = (logits, rewards, values, policy, 0.9, 2, SC_UPDATES[update])
+    assert tabular_loss(*args) < 1e-24
+    for grad in tabular_grads(*args):
+        np.testing.assert_allclose(grad, 0.0, atol=1e-12)
+
+
+def test_tabular_direct_leaves_rewards_and_the_model_at_k_0_alone(float64):
+    args = random_mdp()
+    logits, rewards, values = tabular_grads(*args, 0.9, 0, SC_UPDATES["direct"])
+    assert not np.any(logits)
+    assert not np.any(rewards)
+    assert np.all(values)
+    for update in SC_UPDATES:  # a softmax: gradients of its logits sum to 0
+        logits = tabular_grads(*args, 0.9, 2, SC_UPDATES[update])[0]
+        np.testing.assert_allclose(logits.sum(-1), 0.0, atol=1e-12)
+
+
+# Imagination
+
+
+def test_imagine_follows_the_model():
+    model, params = deep_model(), deep_params()
+    z_0 = jnp.asarray(np.random.default_rng(0).normal(size=(ROOTS, LATENT)), jnp.float32)
+    logits_0, seen = jnp.full((ROOTS, ACTIONS), 7.0), []
+
+    def mu(k, logits, key):
+        seen.append((k, logits, key))
+        return jax.nn.one_hot(jnp.full(ROOTS, k), ACTIONS), jnp.full(ROOTS, 0.5 * k)
+
+    rollout = consistency.imagine(model, params, z_0, logits_0, mu, jax.random.key(0), 3)
+    z = z_0
+    np.testing.assert_array_equal(rollout.z[0], z)
+    for k in range(3):
+        np.testing.assert_allclose(seen[k][1], logits_0 if k == 0 else z @ params.policy, rtol=1e-4, atol=1e-5)
+        z, out = model.step(params.dynamics, params.reward, z, jnp.eye(ACTIONS)[jnp.full(ROOTS, k)])
+        np.testing.assert_allclose(rollout.z[k + 1], z, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(rollout.reward[k], model.decode(out), rtol=1e-3, atol=1e-4)
+        np.testing.assert_array_equal(rollout.rho[k], np.full(ROOTS, 0.5 * k))
+    assert [k for k, _, _ in seen] == [0, 1, 2]
+    assert len({tuple(jax.random.key_data(key).tolist()) for _, _, key in seen}) == 3
+
+
+@pytest.mark.parametrize("gradient", [0.0, 0.5, 1.0])
+def test_imagine_scales_the_gradient_of_every_step(gradient):
+    # z' = 2 z: dz^3 / dz^0 is 8, times the scale three times.
+    model = tabular_model()._replace(step=lambda dynamics, reward, z, a: (2.0 * z, z[:, 0]))
+    params = Params(*[jnp.zeros((1, 2))] * 7)
+
+    def last(z_0):
+        return jnp.sum(
+            consistency.imagine(
+                model, params, z_0, jnp.zeros((1, 2)), expected_policy, jax.random.key(0), 3, gradient
+            ).z[-1]
+        )
+
+    np.testing.assert_allclose(jax.grad(last)(jnp.ones((1, 4))), 8 * gradient**3)
+
+
+def test_imagine_passes_no_gradient_through_actions():
+    """Even for a mu whose actions and ratios are differentiable functions of the logits."""
+
+    def total(policy, root_policy):
+        params = deep_params()._replace(policy=policy)
+        e = jnp.ones((ROOTS, LATENT))
+        rollout = consistency.imagine(
+            deep_model(),
+            params,
+            e,
+            e @ root_policy,
+            lambda k, logits, key: (jax.nn.softmax(logits), jnp.sum(logits**2, axis=-1)),
+            jax.random.key(0),
+            3,
+        )
+        return sum(jnp.sum(x) for x in rollout)
+
+    for grad in jax.grad(total, (0, 1))(deep_params().policy, deep_params().root_policy):
+        np.testing.assert_array_equal(grad, np.zeros_like(grad))
+
+
+# Search control
+
+
+def draws(mu, k, logits, number=20000):
+    """(actions, rho) of many rollouts with the same logits [A]; mu must have been made for `number` roots."""
+    a, rho = mu(k, jnp.broadcast_to(logits, (number, logits.shape[0])), jax.random.key(k))
+    a = np.asarray(a)
+    assert a.shape == (number, logits.shape[0])
+    np.testing.assert_array_equal(a.sum(-1), 1.0)
+    np.testing.assert_array_equal(a.max(-1), 1.0)
+    return a.argmax(-1), np.asarray(rho)
+
+
+def frequencies(actions, num_actions):
+    return np.bincount(actions, minlength=num_actions) / len(actions)
+
+
+def every(legal, number=20000):
+    return jnp.broadcast_to(jnp.array(legal), (number, len(legal)))
+
+
+LOGITS = jnp.log(jnp.array([0.5, 0.3, 0.2]))
+
+
+@pytest.mark.parametrize("k", [0, 1])
+@pytest.mark.parametrize("legal", [[True, True, True], [True, False, True]])
+def test_epsilon_zero_is_the_policy_with_ratio_one(k, legal):
+    actions, rho = draws(consistency.mu_epsilon(0.0, every(legal)), k, LOGITS)
+    np.testing.assert_array_equal(rho, np.ones(20000))
+    pi = np.array([0.5, 0.3, 0.2]) * (np.array(legal) if k == 0 else 1)
+    np.testing.assert_allclose(frequencies(actions, 3), pi / pi.sum(), atol=0.015)  # standard error 0.0035
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+def test_epsilon_mixes_in_uniform_actions_and_corrects(epsilon):
+    actions, rho = draws(consistency.mu_epsilon(epsilon, every([True] * 3)), 1, LOGITS)
+    pi = np.array([0.5, 0.3, 0.2])
+    probs = (1 - epsilon) * pi + epsilon / 3
+    np.testing.assert_allclose(frequencies(actions, 3), probs, atol=0.015)
+    np.testing.assert_allclose(rho, (pi / probs)[actions], rtol=1e-5)
+
+
+def test_epsilon_never_draws_an_illegal_first_action():
+    mu = consistency.mu_epsilon(0.5, every([True, False, True]))
+    actions, rho = draws(mu, 0, LOGITS)
+    # pi = (5/7, 0, 2/7), uniform over two: probabilities 17/28 and 11/28
+    np.testing.assert_allclose(frequencies(actions, 3), [17 / 28, 0, 11 / 28], atol=0.015)
+    assert 1 not in actions
+    np.testing.assert_allclose(rho, np.where(actions == 0, 20 / 17, 8 / 11), rtol=1e-5)
+    assert 1 in draws(mu, 1, LOGITS)[0]  # the rules of imagined states are unknown
+
+
+def test_epsilon_may_be_traced():
+    legal = jnp.ones((4, 3), bool)
+    logits = jnp.broadcast_to(LOGITS, (4, 3))
+
+    def rho(epsilon):
+        return consistency.mu_epsilon(epsilon, legal)(0, logits, jax.random.key(0))[1]
+
+    traced = jax.jit(jax.vmap(rho))(jnp.array([0.0, 0.5]))
+    np.testing.assert_array_equal(traced[0], np.ones(4))
+    np.testing.assert_allclose(traced[1], rho(0.5), rtol=1e-6)
+
+
+def test_avoid_first_never_repeats_the_action():
+    mu = consistency.mu_avoid_first(jnp.zeros(20000, jnp.int32), every([True] * 3))
+    actions, rho = draws(mu, 0, LOGITS)
+    np.testing.assert_allclose(frequencies(actions, 3), [0.0, 0.6, 0.4], atol=0.015)
+    assert 0 not in actions
+    np.testing.assert_array_equal(rho, np.ones(20000))
+    actions, rho = draws(mu, 1, LOGITS)
+    np.testing.assert_allclose(frequencies(actions, 3), [0.5, 0.3, 0.2], atol=0.015)
+    np.testing.assert_array_equal(rho, np.ones(20000))
+
+
+def test_avoid_first_obeys_the_rules():
+    taken = jnp.array([0, 0, 2])
+    legal = jnp.array([[True, False, True], [True, False, False], [True, True, True]])
+    mu = consistency.mu_avoid_first(taken, legal)
+    logits = transforms.masked_logits(jnp.zeros((3, 3)), legal)
+    actions = np.stack([mu(0, logits, jax.random.key(i))[0].argmax(-1) for i in range(60)])
+    assert set(actions[:, 0]) == {2}  # the other legal one
+    assert set(actions[:, 1]) == {0}  # the only legal one
+    assert set(actions[:, 2]) == {0, 1}
+
+
+@pytest.mark.parametrize("correct", [True, False])
+def test_original_actions_are_replayed(correct):
+    rng = np.random.default_rng(0)
+    actions, logits_mu = rng.integers(0, 3, (2, 5)), rng.normal(size=(2, 5, 3))
+    mu = consistency.mu_original(jnp.asarray(actions), jnp.asarray(logits_mu), correct)
+    for k in range(2):
+        logits = rng.normal(size=(5, 3))
+        a, rho = mu(k, jnp.asarray(logits), jax.random.key(0))
+        np.testing.assert_array_equal(a, np.eye(3)[actions[k]])
+        for m in range(5):
+            pi, behaviour = references.softmax(logits[m]), references.softmax(logits_mu[k, m])
+            expected = pi[actions[k, m]] / behaviour[actions[k, m]] if correct else 1.0
+            np.testing.assert_allclose(rho[m], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("ratio", [0.25, 0.5, 1.0, 1.5, 2.0])
+def test_roots_are_chosen_evenly(ratio):
+    index = np.asarray(consistency.choose_roots(jax.random.key(0), 40, ratio))
+    assert index.shape == (round(40 * ratio),)
+    counts = np.bincount(index, minlength=40)
+    assert counts.shape == (40,)
+    # Every state floor(ratio) times, and the rest at most once more.
+    assert set(counts) == {int(ratio)} | ({int(ratio) + 1} if ratio % 1 else set())
+    assert np.sum(counts == int(ratio) + 1) == round(40 * (ratio % 1))
+
+
+def test_roots_beyond_whole_copies_depend_on_the_key():
+    a, b = (np.asarray(consistency.choose_roots(jax.random.key(i), 40, 0.25)) for i in range(2))
+    assert set(a) != set(b)
+
+
+def test_at_least_one_root_is_chosen():
+    assert consistency.choose_roots(jax.random.key(0), 40, 0.001).shape == (1,)
+
+
+def test_perturb_multiplies_by_uniform_noise():
+    latent = jnp.asarray(np.random.default_rng(0).normal(size=(2000, 8)), jnp.float32)
+    factor = np.asarray(consistency.perturb(jax.random.key(0), latent, 0.2) / latent)
+    assert factor.min() >= 0.8 - 1e-6
+    assert factor.max() <= 1.2 + 1e-6
+    np.testing.assert_allclose(factor.mean(), 1.0, atol=0.005)  # standard error 0.001
+    np.testing.assert_allclose(factor.std(), 0.4 / np.sqrt(12), atol=0.005)
+    assert np.abs(np.corrcoef(factor.T) - np.eye(8)).max() < 0.1  # independent by element
+
+
+def test_perturb_by_zero_is_the_identity():
+    latent = jnp.asarray(np.random.default_rng(0).normal(size=(50, 8)), jnp.float32)
+    np.testing.assert_array_equal(consistency.perturb(jax.random.key(0), latent, 0.0), latent)
+    traced = jax.jit(consistency.perturb)(jax.random.key(0), latent, jnp.float32(0.0))
+    np.testing.assert_array_equal(traced, latent)

@@ -1,0 +1,215 @@
+"""Returns against numbers on paper, slow loops, rlax and each other."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import references
+from helpers.references import rlax
+
+from purejax_sc.agent import returns
+
+SHAPES = [(1,), (6,), (5, 3), (4, 2, 3)]
+FUNCTIONS = ["lambda_returns", "retrace", "vtrace"]
+
+
+def batch(shape, seed=0):
+    """Arguments of all three functions on one random stream [T, ...]: rewards, signed discounts with zeros, ..."""
+    rng = np.random.default_rng(seed)
+    x = {name: rng.normal(size=shape) for name in ("r_t", "v_tm1", "v_t", "q_tm1")}
+    x["discount_t"] = rng.choice([0.0, -0.9, 0.5, 0.99], shape)
+    x["rho_tm1"] = rng.choice([0.0, 0.3, 0.9, 1.0, 2.5], shape)
+    return {name: value.astype(np.float32) for name, value in x.items()}
+
+
+def arguments(name, x, lambda_):
+    return {
+        "lambda_returns": (x["r_t"], x["discount_t"], x["v_t"], lambda_),
+        "retrace": (x["r_t"], x["discount_t"], x["v_t"], x["q_tm1"][1:], x["rho_tm1"][1:], lambda_),
+        "vtrace": (x["v_tm1"], x["v_t"], x["r_t"], x["discount_t"], x["rho_tm1"], lambda_),
+    }[name]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_equals_slow_loop(name, shape, lambda_):
+    args = arguments(name, batch(shape), lambda_)
+    out = getattr(returns, name)(*args)
+    assert out.shape == shape
+    np.testing.assert_allclose(out, getattr(references, name)(*args), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_jit_changes_nothing(name):
+    args = arguments(name, batch((5, 3)), jnp.float32(0.7))
+    function = getattr(returns, name)
+    np.testing.assert_allclose(jax.jit(function)(*args), function(*args), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_lambda_may_be_a_vmap_axis(name):
+    x = batch((5, 3))
+    function = getattr(returns, name)
+    out = jax.vmap(lambda lambda_: function(*arguments(name, x, lambda_)))(jnp.array([0.0, 0.7]))
+    np.testing.assert_allclose(out[1], function(*arguments(name, x, 0.7)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_trailing_axis_is_a_batch(name):
+    x = batch((5, 3))
+    function = getattr(returns, name)
+    together = function(*arguments(name, x, 0.7))
+    for b in range(3):
+        alone = function(*arguments(name, {key: value[:, b] for key, value in x.items()}, 0.7))
+        np.testing.assert_allclose(together[:, b], alone, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_zero_discount_cuts_the_stream_in_two(name):
+    x = batch((6, 2))
+    x["discount_t"][2] = 0.0
+    function = getattr(returns, name)
+    whole = function(*arguments(name, x, 0.7))
+    halves = [{key: value[part] for key, value in x.items()} for part in (slice(0, 3), slice(3, 6))]
+    apart = np.concatenate([function(*arguments(name, half, 0.7)) for half in halves])
+    np.testing.assert_allclose(whole, apart, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_shapes_that_do_not_fit_are_refused(name):
+    x = batch((5, 3))
+    x["r_t"] = x["r_t"][:, :1]
+    with pytest.raises(AssertionError):
+        getattr(returns, name)(*arguments(name, x, 0.7))
+
+
+def test_lambda_returns_on_paper():
+    # discount 1/2, rewards 1, 0, 1, values 2, 4, 8; backwards from the last:
+    r, d, v = jnp.array([1.0, 0.0, 1.0]), jnp.full(3, 0.5), jnp.array([2.0, 4.0, 8.0])
+    # lambda 1: 1 + 8/2 = 5;  0 + 5/2 = 2.5;  1 + 2.5/2 = 2.25
+    np.testing.assert_allclose(returns.lambda_returns(r, d, v, 1.0), [2.25, 2.5, 5.0])
+    # lambda 0: 1 + 2/2;  0 + 4/2;  1 + 8/2
+    np.testing.assert_allclose(returns.lambda_returns(r, d, v, 0.0), [2.0, 2.0, 5.0])
+    # lambda 1/2: 5;  (4 + 5) / 4 = 2.25;  1 + (2 + 2.25) / 4 = 2.0625
+    np.testing.assert_allclose(returns.lambda_returns(r, d, v, 0.5), [2.0625, 2.25, 5.0])
+
+
+def test_retrace_on_paper():
+    # discount 1/2, rewards 1, 0; values of s_1, s_2: 2, 4; q(s_1, a_1) = 3; rho = 1/2; lambda 1
+    # G_1 = 0 + 4/2 = 2;  G_0 = 1 + (2 + (2 - 3) / 2) / 2 = 1.75
+    g = returns.retrace(
+        jnp.array([1.0, 0.0]), jnp.full(2, 0.5), jnp.array([2.0, 4.0]), jnp.array([3.0]), jnp.array([0.5]), 1.0
+    )
+    np.testing.assert_allclose(g, [1.75, 2.0])
+
+
+def test_retrace_clips_ratios_at_one():
+    x = batch((5, 3))
+    args = list(arguments("retrace", x, 0.7))
+    clipped = [*args[:4], np.minimum(args[4], 1.0), args[5]]
+    np.testing.assert_array_equal(returns.retrace(*args), returns.retrace(*clipped))
+
+
+def test_vtrace_on_paper():
+    # discount 1/2, rewards 1, 0; v(s_0), v(s_1), v(s_2) = 2, 2, 4; ratios 1/2, 3 (clipped to 1); lambda 1
+    # deltas (1 + 1 - 2) / 2 = 0 and 0 + 2 - 2 = 0: values agree with the rewards already
+    d, rho = jnp.full(2, 0.5), jnp.array([0.5, 3.0])
+    consistent = returns.vtrace(jnp.array([2.0, 2.0]), jnp.array([2.0, 4.0]), jnp.array([1.0, 0.0]), d, rho, 1.0)
+    np.testing.assert_allclose(consistent, [2.0, 2.0])
+    # rewards 2, 1: deltas 1/2 and 1; G_1 = 2 + 1 = 3;  G_0 = 2 + 1/2 + 1/2 * 1/2 * 1 = 2.75
+    better = returns.vtrace(jnp.array([2.0, 2.0]), jnp.array([2.0, 4.0]), jnp.array([2.0, 1.0]), d, rho, 1.0)
+    np.testing.assert_allclose(better, [2.75, 3.0])
+
+
+def test_negative_discounts_alternate_the_view():
+    # A win of the last of three movers; lambda 0.99: 1;  -0.99 * 1;  -0.99 * -0.99
+    r, d, zero, one = jnp.array([0.0, 0.0, 1.0]), jnp.array([-1.0, -1.0, 0.0]), jnp.zeros(3), jnp.ones(3)
+    np.testing.assert_allclose(returns.vtrace(zero, zero, r, d, one, 0.99), [0.9801, -0.99, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(returns.lambda_returns(r, d, zero, 0.99), [0.9801, -0.99, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(returns.retrace(r, d, zero, zero[1:], one[1:], 0.99), [0.9801, -0.99, 1.0], rtol=1e-6)
+
+
+def test_retrace_on_policy_with_q_equal_to_v_is_the_lambda_return():
+    x = batch((6, 3))
+    on_policy = returns.retrace(x["r_t"], x["discount_t"], x["v_t"], x["v_t"][:-1], np.ones((5, 3), np.float32), 0.7)
+    expected = returns.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], 0.7)
+    np.testing.assert_allclose(on_policy, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_vtrace_on_policy_is_the_lambda_return():
+    # One stream: the state reached is the next state acted in.
+    x = batch((6, 3))
+    v_tm1 = np.concatenate([x["v_tm1"][:1], x["v_t"][:-1]])
+    on_policy = returns.vtrace(v_tm1, x["v_t"], x["r_t"], x["discount_t"], np.ones((6, 3), np.float32), 0.7)
+    expected = returns.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], 0.7)
+    np.testing.assert_allclose(on_policy, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_vtrace_with_ratio_zero_leaves_the_value():
+    x = batch((6, 3))
+    out = returns.vtrace(x["v_tm1"], x["v_t"], x["r_t"], x["discount_t"], np.zeros((6, 3), np.float32), 0.7)
+    np.testing.assert_array_equal(out, x["v_tm1"])
+
+
+def test_retrace_with_ratio_zero_is_one_step():
+    x = batch((6, 3))
+    out = returns.retrace(x["r_t"], x["discount_t"], x["v_t"], x["q_tm1"][1:], np.zeros((5, 3), np.float32), 0.7)
+    np.testing.assert_allclose(out, x["r_t"] + x["discount_t"] * x["v_t"], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_lambda_returns_equal_rlax(lambda_):
+    x = batch((6,))
+    expected = rlax.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], lambda_)
+    np.testing.assert_allclose(
+        returns.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], lambda_), expected, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_retrace_equals_rlax():
+    # T transitions: rlax takes q and c of all but the first state acted in, and gives G for every one.
+    x = batch((6, 3))
+    c = 0.7 * np.minimum(1.0, x["rho_tm1"])
+    reference = jax.vmap(rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1)
+    expected = reference(x["q_tm1"][1:], x["v_t"], x["r_t"], x["discount_t"], c[1:])
+    np.testing.assert_allclose(returns.retrace(*arguments("retrace", x, 0.7)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_vtrace_equals_rlax():
+    x = batch((6, 3))
+    args = arguments("vtrace", x, 0.7)
+    reference = jax.vmap(functools.partial(rlax.vtrace, lambda_=0.7), in_axes=1, out_axes=1)
+    errors = reference(*args[:-1])
+    np.testing.assert_allclose(returns.vtrace(*args), errors + x["v_tm1"], rtol=1e-5, atol=1e-5)
+
+
+def test_vtrace_and_its_action_return_equal_rlax():
+    # The learner's action return: r + d (lambda G' + (1 - lambda) v'), the last one bootstraps from v'.
+    x = batch((6,))
+    v_tm1 = np.concatenate([x["v_tm1"][:1], x["v_t"][:-1]])
+    expected = rlax.vtrace_td_error_and_advantage(v_tm1, x["v_t"], x["r_t"], x["discount_t"], x["rho_tm1"], lambda_=0.9)
+    value = returns.vtrace(v_tm1, x["v_t"], x["r_t"], x["discount_t"], x["rho_tm1"], 0.9)
+    np.testing.assert_allclose(value, expected.errors + v_tm1, rtol=1e-5, atol=1e-5)
+    ahead = np.concatenate([0.9 * value[1:] + (1 - 0.9) * v_tm1[1:], x["v_t"][-1:]])
+    np.testing.assert_allclose(x["r_t"] + x["discount_t"] * ahead, expected.q_estimate, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_flow(name):
+    x = batch((4,))
+    x["rho_tm1"] = np.full(4, 0.5, np.float32)
+    x["discount_t"] = np.full(4, 0.5, np.float32)
+
+    def first(r_t):
+        return getattr(returns, name)(*arguments(name, x | {"r_t": r_t}, 1.0))[0]
+
+    # Step t counts discount^t c^t, times the ratio of its own delta in V-trace: (1/4)^t, c = 1/2.
+    expected = {
+        "lambda_returns": 0.5 ** np.arange(4.0),
+        "retrace": 0.25 ** np.arange(4.0),
+        "vtrace": 0.5 * 0.25 ** np.arange(4.0),
+    }[name]
+    np.testing.assert_allclose(jax.grad(first)(x["r_t"]), expected, rtol=1e-6)

@@ -1,0 +1,181 @@
+"""Search: small models, written down as tables, in which the right move is known."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from purejax_sc import config as config_module
+from purejax_sc import networks
+from purejax_sc.agent.search import make_search
+from purejax_sc.types import EnvSpec, Model, Params
+
+ONE, TWO = (EnvSpec(3, (1,), jnp.dtype(jnp.float32), two_player) for two_player in (False, True))
+ROOTS, STATES = 3, 6  # of every search and of every table, so that few programs serve all tests
+MANY = 150  # simulations: visits follow the values only slowly
+KINDS = pytest.mark.parametrize("kind", ["muzero", "gumbel"])
+
+
+def table_model() -> Model:
+    """A model whose latents are one-hot states [M, S], and whose parts are tables: see `tables`."""
+
+    def step(successor, reward, z, a):
+        return jnp.einsum("ms,ma,sat->mt", z, a, successor), jnp.einsum("ms,ma,sa->m", z, a, reward)
+
+    def read(table, z):
+        return z @ table
+
+    return Model(
+        init=lambda key: None,
+        initial_carry=lambda n: (),
+        encode=lambda encoder, obs, carry: (obs, carry),
+        start=lambda successor, e: e,
+        step=step,
+        value=read,
+        policy=read,
+        root_value=read,
+        root_policy=read,
+        decode=lambda out: out,
+    )
+
+
+def tables(successors, rewards=(), values=(), logits=()) -> Params:
+    """Tables of S states and A actions. successors: [S, A] states; rewards: [S, A]; values: [S]; logits: [S, A].
+
+    What is left out is 0, and actions that a row leaves out do the same as its last.
+    """
+    successors = filled(successors, (STATES, 3)).astype(int)
+    rewards, logits, values = filled(rewards, (STATES, 3)), filled(logits, (STATES, 3)), filled(values, (STATES,))
+    return Params((), jnp.array(np.eye(STATES, dtype=np.float32)[successors]), rewards, values, values, logits, logits)
+
+
+def filled(rows, shape) -> np.ndarray:
+    table = np.zeros(shape, np.float32)
+    for i, row in enumerate(rows):
+        table[i] = row if np.ndim(row) == 0 else [*row, *[row[-1]] * (shape[1] - len(row))]
+    return table
+
+
+@cache
+def make_cached(kind, spec, simulations):
+    return jax.jit(make_search(table_model(), spec, simulations, kind))
+
+
+def look(params, kind="muzero", simulations=MANY, spec=ONE, legal=((True, True, False),) * ROOTS, discount=0.9, root=0):
+    """Search from the same state under three masks of legal actions; by default only the first two actions are."""
+    e = jnp.tile(jnp.eye(STATES)[root], (ROOTS, 1))
+    return make_cached(kind, spec, simulations)(params, e, jnp.array(legal), jax.random.key(0), discount)
+
+
+@KINDS
+def test_search_finds_the_better_arm_that_the_prior_dislikes(kind):
+    # Both arms lead to a state without any more reward; arm 1 pays 1, and the prior takes arm 0 with 88%.
+    found = look(tables([[1], [1]], rewards=[[0, 1]], logits=[[2, 0]]), kind)
+    assert found.action.tolist() == [1] * ROOTS
+    assert jnp.all(found.weights[:, 1] > 0.5)
+    np.testing.assert_allclose(jnp.sum(found.weights, axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "spec", "value"), [("muzero", ONE, 0.85), ("gumbel", TWO, 0.65)])
+def test_root_value_is_the_mean_of_what_the_simulations_saw(kind, spec, value):
+    # v(0) = 0.5, and the only simulation sees 1 + 0.5 * v(1) = 1.2: together (0.5 + 1.2) / 2 = 0.85.
+    # With two players v(1) is the opponent's: 1 - 0.5 * 0.4 = 0.8, and (0.5 + 0.8) / 2 = 0.65.
+    params, legal = tables([[1], [1]], rewards=[[1]], values=[0.5, 0.4]), [[True, False, False]] * ROOTS
+    np.testing.assert_allclose(look(params, kind, 1, spec, legal, discount=0.5).value, value, rtol=1e-6)
+
+
+@KINDS
+def test_with_two_players_a_state_that_is_good_for_the_opponent_is_avoided(kind):
+    # Action 0 leads to the pair 1 <-> 3, worth 1 to who moves in 1; action 1 to 2 <-> 4, worth -1 to who moves in 2.
+    params = tables([[1, 2], [3], [4], [1], [2]], values=[0, 1, -1, -1, 1])
+    assert look(params, kind, spec=TWO, discount=1.0).action[0] == 1
+    # A single player keeps the value: with 1 and 2 absorbing, the same values say action 0.
+    params = tables([[1, 2], [1], [2]], values=[0, 1, -1])
+    assert look(params, kind, spec=ONE, discount=1.0).action[0] == 0
+
+
+@KINDS
+def test_with_two_players_the_reply_of_the_opponent_counts(kind):
+    # Action 0 pays 0.5 at once, but in state 1 whoever moves there can take 1 by action 1.
+    params = tables([[1, 2], [2], [2]], rewards=[[0.5, 0], [0, 1]])
+    assert look(params, kind, spec=TWO, discount=1.0).action[0] == 1
+    assert look(params, kind, spec=ONE, discount=1.0).action[0] == 0
+
+
+@KINDS
+@pytest.mark.parametrize("simulations", [1, MANY])
+def test_illegal_actions_are_never_chosen_however_good_they_look(kind, simulations):
+    params = tables([[1], [1]], rewards=[[0, 10, 0.1]], logits=[[0, 100, 0]])
+    legal = np.array([[True, False, True], [True, False, False], [True, True, False]])
+    found = look(params, kind, simulations, legal=legal)
+    assert np.all(legal[np.arange(ROOTS), found.action])
+    np.testing.assert_array_equal(found.action[1:], [0, 1])
+    np.testing.assert_array_equal(found.weights[~legal], 0.0)
+    if simulations > 1:
+        assert found.action[0] == 2
+
+
+@KINDS
+def test_depth_finds_a_delayed_reward_that_the_prior_misses(kind):
+    # A corridor: action 1 three times in a row pays 1, action 0 leads nowhere. All values are 0, and the prior likes
+    # action 0.
+    corridor = [[4, 1], [4, 2], [4, 3], [3], [4]]
+    params = tables(corridor, rewards=[[0, 0], [0, 0], [0, 1]], logits=[[1, 0]] * 5)
+    assert look(params, kind, 1).action[0] == 0
+    found = look(params, kind)
+    assert found.action[0] == 1
+    assert found.value[0] > 0
+
+
+@KINDS
+def test_discount_decides_between_sooner_and_more(kind):
+    # Action 0 pays 0.6 now; action 1 pays 1 a step later: 0.5 at a discount of 0.5, 0.9 at 0.9.
+    params = tables([[2, 1], [2], [2]], rewards=[[0.6, 0], [1]])
+    assert look(params, kind, discount=0.5).action[0] == 0
+    assert look(params, kind, discount=0.9).action[0] == 1
+
+
+@KINDS
+def test_a_batch_equals_its_roots_one_by_one(kind):
+    # Random tables, so that nothing ties. Here one by one means three times the same root.
+    rng = np.random.default_rng(0)
+    successors, rewards, logits = rng.integers(0, STATES, (STATES, 3)), *rng.normal(size=(2, STATES, 3))
+    params = tables(successors, rewards, rng.normal(size=STATES), logits)
+    legal = jnp.array([[True, True, True], [True, True, False], [True, False, True]])
+    search = make_cached(kind, ONE, MANY)
+    together = search(params, jnp.eye(STATES)[:ROOTS], legal, jax.random.key(0), 0.9)
+    for i in range(ROOTS):
+        alone = look(params, kind, legal=legal[jnp.array([i] * ROOTS)], root=i)
+        assert alone.action.tolist() == [together.action[i]] * ROOTS
+        np.testing.assert_allclose(alone.weights[0], together.weights[i], rtol=1e-5)
+        np.testing.assert_allclose(alone.value[0], together.value[i], rtol=1e-5)
+
+
+@KINDS
+def test_the_key_adds_no_noise(kind):
+    params = tables([[1], [1]], rewards=[[0.3, 0.5]], logits=[[1, 0]])
+    e, legal = jnp.eye(STATES)[:ROOTS], jnp.array([[True, True, False]] * ROOTS)
+    one, other = (make_cached(kind, ONE, MANY)(params, e, legal, jax.random.key(seed), 0.9) for seed in (1, 2))
+    np.testing.assert_array_equal(one.weights[0], other.weights[0])
+
+
+def test_search_without_simulations_is_refused():
+    with pytest.raises(ValueError, match="simulations=1 or more"):
+        make_search(table_model(), ONE, 0)
+
+
+def test_search_runs_on_networks_over_seeds():
+    spec = EnvSpec(5, (4, 4, 2), jnp.dtype(bool), True)
+    sections = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 11, "bins_max": 5.0}}
+    model = networks.make_model(config_module.from_tree({"env": "gymnax/Breakout-MinAtar", **sections}), spec)
+    rng, shapes = np.random.default_rng(0), jax.eval_shape(model.init, jax.random.key(0))
+    params = jax.tree.map(lambda x: jnp.array(rng.normal(size=(2, *x.shape)), jnp.float32), shapes)  # of two seeds
+    legal = jnp.array([[True] * 5, [False] * 3 + [True] * 2, [False] * 4 + [True]])
+    e = jnp.array(rng.normal(size=(2, 3, 8)), jnp.float32)
+    search = jax.jit(jax.vmap(make_search(model, spec, 4, "gumbel"), (0, 0, None, 0, None)))
+    found = search(params, e, legal, jax.random.split(jax.random.key(0), 2), 0.99)
+    assert found.action.shape == (2, 3)
+    assert jnp.all(legal[jnp.arange(3)[None], found.action])
+    assert jnp.all(jnp.isfinite(found.value))

@@ -1,0 +1,264 @@
+"""Value transforms, categorical values, gradient gates, the moving moment and masked means."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import references
+from helpers.references import rlax
+
+from purejax_sc.agent import transforms
+from purejax_sc.types import Moment
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        (0.0, 0.0),
+        (3.0, 1.003),  # sqrt(4) - 1 + 0.003
+        (-8.0, -2.008),  # -(sqrt(9) - 1) - 0.008
+        (0.1, 0.0489),
+        (1.0, 0.4152),
+        (10.0, 2.327),
+        (100.0, 9.150),
+        (1000.0, 31.64),
+        (58705.6, 300.0),  # the end of the default support
+    ],
+)
+def test_signed_hyperbolic_values(x, expected):
+    np.testing.assert_allclose(transforms.signed_hyperbolic(jnp.float32(x)), expected, rtol=3e-4)
+
+
+def test_signed_hyperbolic_equals_its_printed_form():
+    x = np.linspace(-1000, 1000, 4001)
+    np.testing.assert_allclose(
+        transforms.signed_hyperbolic(jnp.asarray(x, jnp.float32)), references.hyperbolic(x), 1e-5
+    )
+
+
+def test_signed_parabolic_undoes_three():
+    # h(3) = 1.003
+    np.testing.assert_allclose(transforms.signed_parabolic(jnp.float32(1.003)), 3.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("around", [0.001, 1.0, 100.0])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_inverse_loses_no_digits_in_float32(around, sign):
+    x = jnp.asarray(sign * around * np.linspace(0.5, 2.0, 301), jnp.float32)
+
+    def error(inverse):
+        # From a correctly rounded h(x), so that the error is the inverse's alone.
+        exact = jnp.asarray(references.hyperbolic(np.asarray(x)), jnp.float32)
+        return np.max(np.abs(np.asarray(inverse(exact), np.float64) / np.asarray(x, np.float64) - 1))
+
+    assert error(transforms.signed_parabolic) < 5e-7  # 8 half units in the last place, one of them the argument's
+    assert error(transforms.signed_parabolic) < error(rlax.signed_parabolic) / 10
+
+
+@pytest.mark.parametrize("x", [0.001, 1.0, 100.0])
+def test_round_trip_is_tighter_than_that_of_rlax(x):
+    x = jnp.float32(x)
+
+    def error(there, back):
+        return abs(float(back(there(x))) / float(x) - 1)
+
+    ours = error(transforms.signed_hyperbolic, transforms.signed_parabolic)
+    assert ours < 3e-7
+    assert ours < error(rlax.signed_hyperbolic, rlax.signed_parabolic)
+
+
+@pytest.mark.parametrize("around", [0.001, 1.0, 100.0])
+def test_round_trip_is_the_identity(around):
+    x = jnp.asarray(around * np.linspace(-2.0, 2.0, 401), jnp.float32)
+    back = transforms.signed_parabolic(transforms.signed_hyperbolic(x))
+    np.testing.assert_allclose(back, x, rtol=5e-7)  # the roundings of both
+
+
+def test_transforms_have_the_right_slope_at_zero():
+    # h'(0) = 1/2 + 0.001
+    assert jax.grad(transforms.signed_hyperbolic)(0.0) == np.float32(0.501)
+    np.testing.assert_allclose(jax.grad(transforms.signed_parabolic)(0.0), 1 / 0.501, rtol=1e-6)
+
+
+def test_two_hot_splits_by_distance():
+    # 1.3 lies between 1 (share 0.7) and 2 (share 0.3); atoms -2 .. 2
+    np.testing.assert_allclose(transforms.two_hot(jnp.float32(1.3), 5, 2.0), [0, 0, 0, 0.7, 0.3], atol=1e-6)
+    np.testing.assert_allclose(transforms.two_hot(jnp.float32(-1.0), 5, 2.0), [0, 1, 0, 0, 0], atol=1e-6)
+
+
+def test_two_hot_clips_at_the_ends():
+    x = jnp.array([-5.0, -2.0, 2.0, 7.0])
+    np.testing.assert_array_equal(transforms.two_hot(x, 5, 2.0), np.eye(5)[[0, 0, 4, 4]])
+
+
+@pytest.mark.parametrize(("bins", "bins_max"), [(601, 300.0), (21, 2.0), (8, 3.0)])
+def test_two_hot_is_a_distribution_with_mean_x(bins, bins_max):
+    x = np.random.default_rng(0).uniform(-bins_max, bins_max, (4, 25))
+    probs = np.asarray(transforms.two_hot(jnp.asarray(x, jnp.float32), bins, bins_max), np.float64)
+    assert probs.shape == (4, 25, bins)
+    assert (probs >= 0).all()
+    assert (np.sum(probs > 1e-4, axis=-1) <= 2).all()
+    np.testing.assert_allclose(probs.sum(-1), 1.0, atol=1e-4)
+    np.testing.assert_allclose(probs @ np.linspace(-bins_max, bins_max, bins), x, atol=2e-4 * bins_max)
+
+
+def two_hot_loss(x, logits, bins_max):
+    return -jnp.sum(transforms.two_hot(x, logits.shape[-1], bins_max) * jax.nn.log_softmax(logits))
+
+
+def test_two_hot_gradient_between_atoms_is_the_difference_of_log_probabilities():
+    # loss = -(2 - x) log p(1) - (x - 1) log p(2) on [1, 2], slope log p(1) - log p(2) = logits[3] - logits[4]
+    logits = jnp.array([0.3, -1.0, 0.5, 2.0, 0.25])
+    np.testing.assert_allclose(jax.grad(two_hot_loss)(1.3, logits, 2.0), 2.0 - 0.25, rtol=1e-6)
+    # spacing 0.5: the slope doubles
+    np.testing.assert_allclose(jax.grad(two_hot_loss)(0.65, logits, 1.0), 2 * (2.0 - 0.25), rtol=1e-6)
+
+
+@pytest.mark.parametrize("x", [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0])
+def test_two_hot_gradient_on_an_atom_and_outside_is_zero(x):
+    logits = jnp.array([0.3, -1.0, 0.5, 2.0, 0.25])
+    assert jax.grad(two_hot_loss)(x, logits, 2.0) == 0
+
+
+def test_a_uniform_value_head_does_not_pull_a_zero_return():
+    # Fresh heads: every return is exactly 0 and every log-probability -log 601, so no direction is better.
+    assert jax.grad(two_hot_loss)(0.0, jnp.zeros(601), 300.0) == 0
+
+
+@pytest.mark.parametrize("transform", [True, False])
+def test_from_logits_inverts_to_categorical(transform):
+    x = jnp.array([-60.0, -1.0, -0.004, 0.0, 0.3, 2.0, 90.0])
+    probs = transforms.to_categorical(x, 601, 300.0, transform)
+    assert probs.shape == (7, 601)
+    back = transforms.from_logits(jnp.log(probs + 1e-30), 300.0, transform)
+    np.testing.assert_allclose(back, x, rtol=2e-4, atol=2e-4)
+
+
+def test_from_logits_takes_the_mean_before_the_inverse_transform():
+    # Half on h = 0 and half on h = 2: h^-1(1), not (h^-1(0) + h^-1(2)) / 2
+    logits = jnp.log(jnp.array([0.0, 0.0, 0.5, 0.0, 0.5]) + 1e-30)
+    np.testing.assert_allclose(transforms.from_logits(logits, 2.0), transforms.signed_parabolic(jnp.float32(1.0)), 1e-6)
+
+
+@pytest.mark.parametrize("gate", [0, 0.0, 0.5, 1, 1.0])
+def test_scale_gradient_scales_only_the_backward_pass(gate):
+    tree = {"a": jnp.array([1.0, -2.0]), "b": jnp.float32(3.0)}
+
+    def loss(tree):
+        passed = transforms.scale_gradient(tree, gate)
+        return jnp.sum(passed["a"] ** 2) + 5.0 * passed["b"]
+
+    value, grad = jax.value_and_grad(loss)(tree)
+    assert value == 20.0  # 1 + 4 + 15
+    np.testing.assert_allclose(grad["a"], gate * np.array([2.0, -4.0]))  # 2 x
+    np.testing.assert_allclose(grad["b"], gate * 5.0)
+
+
+def test_scale_gradient_takes_a_vmap_axis_of_gates():
+    gates = jnp.array([0.0, 0.25, 1.0])
+    x = jnp.array([1.5, -2.0])
+    value, grad = jax.jit(
+        jax.vmap(lambda g: jax.value_and_grad(lambda x: jnp.sum(transforms.scale_gradient(x, g) ** 2))(x))
+    )(gates)
+    np.testing.assert_allclose(value, 6.25)  # 2.25 + 4, whatever the gate
+    np.testing.assert_allclose(grad, gates[:, None] * np.array([[3.0, -4.0]]))
+
+
+def test_a_closed_python_gate_builds_no_backward_pass():
+    def compiled(gate, *traced):
+        def grad(x, *traced):
+            return jax.grad(lambda x: transforms.scale_gradient(jnp.sin(x), *traced or (gate,)) + x**2)(x)
+
+        return jax.jit(grad).lower(1.0, *traced).compile().as_text()
+
+    # The derivative of sin shows whether its backward pass exists.
+    assert "cosine" not in compiled(0)
+    assert "cosine" not in compiled(0.0)
+    assert "cosine" in compiled(1)
+    assert "cosine" in compiled(None, 0.0)  # traced: unknown to the compiler
+
+
+def test_masked_logits_give_illegal_actions_probability_zero():
+    legal = jnp.array([[True, False, True], [False, True, False]])
+    logits = transforms.masked_logits(jnp.array([[1.0, 50.0, 1.0], [3.0, -4.0, 9.0]]), legal)
+    np.testing.assert_array_equal(jax.nn.softmax(logits), [[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
+    assert np.isfinite(logits).all()
+
+
+def test_masked_logits_refuse_a_mask_of_another_shape():
+    with pytest.raises(AssertionError):
+        transforms.masked_logits(jnp.zeros((2, 3)), jnp.ones(3, bool))
+
+
+def test_a_uniform_share_goes_to_the_legal_actions_alone():
+    probs, legal = jnp.array([[0.75, 0.25, 0.0]]), jnp.array([[True, True, False]])
+    np.testing.assert_allclose(transforms.with_uniform(probs, legal, 0.2), [[0.7, 0.3, 0.0]], rtol=1e-6)
+    np.testing.assert_array_equal(transforms.with_uniform(probs, legal, 0.0), probs)
+
+
+def test_first_update_of_the_moment_gives_the_batch_moment():
+    # nu = 0.01 * 9, debiased by 1 - 0.99
+    moment = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.99)
+    np.testing.assert_allclose(transforms.moment_scale(moment, 0.0), 3.0, rtol=1e-5)
+    exact = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.5)
+    assert transforms.moment_scale(exact, 0.0) == 3.0  # no rounding with a power of two
+
+
+def test_moment_weighs_recent_batches_more():
+    # beta 1/2, mean squares 4 then 10: nu = 0.5 * 2 + 5 = 6; 1 - beta^2 = 3/4; 6 / 0.75 = 8
+    moment = transforms.init_moment()
+    for mean_square in (4.0, 10.0):
+        moment = transforms.update_moment(moment, jnp.float32(mean_square), 0.5)
+    np.testing.assert_allclose(transforms.moment_scale(moment, 1.0), 3.0)  # sqrt(8 + 1)
+
+
+def test_moment_is_uncentred():
+    # A constant advantage of 2 has variance 0 and second moment 4; rlax centres.
+    x = jnp.full(8, 2.0)
+    moment = transforms.update_moment(transforms.init_moment(), jnp.mean(x**2), 0.5)
+    assert transforms.moment_scale(moment, 0.0) == 2.0
+    init, update = rlax.create_ema(0.5)
+    assert update(x, init(x))[0].variance == 0.0
+
+
+def test_moment_agrees_with_rlax_after_many_updates():
+    init, update = rlax.create_ema(0.9)
+    state, moment = init(jnp.zeros(16)), transforms.init_moment()
+    for x in jax.random.normal(jax.random.key(0), (20, 16)):
+        _, state = update(x, state)
+        moment = transforms.update_moment(moment, jnp.mean(x**2), 0.9)
+    np.testing.assert_allclose(
+        transforms.moment_scale(moment, 0.0) ** 2, state.nu / (1 - state.decay_product), rtol=1e-5
+    )
+
+
+def test_moment_decay_may_be_a_vmap_axis():
+    new = jax.vmap(lambda decay: transforms.update_moment(Moment(jnp.float32(4.0), jnp.float32(0.5)), 8.0, decay))
+    moment = new(jnp.array([0.5, 0.75]))
+    np.testing.assert_allclose(moment.nu, [6.0, 5.0])
+    np.testing.assert_allclose(moment.decay_product, [0.25, 0.375])
+
+
+def test_masked_mean_ignores_masked_entries():
+    x, mask = jnp.array([1.0, 2.0, 9.0]), jnp.array([True, True, False])
+    assert transforms.masked_mean(x, mask) == 1.5
+    assert transforms.masked_mean(x, mask.astype(jnp.float32)) == 1.5
+    np.testing.assert_array_equal(jax.grad(transforms.masked_mean)(x, mask), [0.5, 0.5, 0.0])
+
+
+def test_masked_mean_of_nothing_is_zero():
+    x, mask = jnp.array([1.0, -2.0]), jnp.zeros(2, bool)
+    assert transforms.masked_mean(x, mask) == 0
+    np.testing.assert_array_equal(jax.grad(transforms.masked_mean)(x, mask), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_masked_mean_survives_a_masked_infinity(bad):
+    x, mask = jnp.array([1.0, bad, 3.0]), jnp.array([True, False, True])
+    assert transforms.masked_mean(x, mask) == 2.0
+    np.testing.assert_array_equal(jax.grad(transforms.masked_mean)(x, mask), [0.5, 0.0, 0.5])
+
+
+def test_masked_mean_refuses_a_mask_of_another_shape():
+    with pytest.raises(AssertionError):
+        transforms.masked_mean(jnp.zeros((3, 2)), jnp.ones((3, 1), bool))

@@ -1,0 +1,128 @@
+"""The command line: every mistake is one line on stderr with exit status 2, and writes nothing."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from purejax_sc import config
+from purejax_sc.cli.commands import cli, main
+
+
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refusal(capsys, command: str) -> str:
+    """What a refused command prints: one line on stderr, nothing on stdout."""
+    before = contents(Path())
+    assert main(shlex.split(command)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("purejax-sc: ")
+    assert captured.err.count("\n") == 1
+    assert contents(Path()) == before
+    return captured.err
+
+
+def contents(root: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("train no_such_name", "no configuration 'no_such_name'"),
+        ("train smok", "smoke"),
+        ("train", "CONFIG"),
+        ("train smoke env=gymnax/Brekout-MinAtar", "gymnax/Breakout-MinAtar"),
+        ("train smoke env=gymnax/Pendulum-v1", "Pendulum"),
+        ("train smoke hyper.sc_wieght=1.0", "hyper.sc_weight"),
+        ("train smoke train.num_envs=many", "train.num_envs='many'"),
+        ("train smoke replay.capacity=64", "replay.capacity=128"),
+        ("train smoke muesli.unroll=9", "muesli.unroll=9 is longer"),
+        ("train smoke sc.unroll=0", "sc.unroll=0"),
+        ("train smoke hyper.sc_weight=-1.0", "hyper.sc_weight=-1.0"),
+        ("train smoke sc.update", "key=value"),
+        ("train smoke seed=2147483647 --seeds 2", "lower seed"),
+        ("train smoke --seeds 0", "--seeds"),
+        ("train smoke --placement everywhere", "--placement"),
+        ("train smoke --no-such-option", "--no-such-option"),
+        ("no_such_command", "no_such_command"),
+        ("plot nowhere", "nowhere holds no readable metrics.csv"),
+        ("plot", "DIR"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, command: str, words: str) -> None:
+    assert words in refusal(capsys, command)
+
+
+def test_existing_run_is_not_overwritten(capsys) -> None:
+    Path("runs/smoke").mkdir(parents=True)
+    Path("runs/smoke/config.yaml").write_text("kept")
+    error = refusal(capsys, "train smoke")
+    assert "--out" in error
+    assert "--force" in error
+
+
+def test_force_leaves_other_directories_alone(capsys) -> None:
+    Path("notes").mkdir()
+    Path("notes/diary.txt").write_text("kept")
+    assert "no config.yaml" in refusal(capsys, "train smoke --out notes --force")
+    Path("notes/config.yaml").write_text("kept too")
+    assert "diary.txt" in refusal(capsys, "train smoke --out notes --force")
+
+
+def test_unwritable_directory_is_one_line(capsys) -> None:
+    Path("file").write_text("not a directory")
+    assert "--out" in refusal(capsys, "train smoke --out file/run")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        "seed,update,env_steps,wall_time,episode_return,episode_length\n1,2",
+        "seed,update,env_steps,wall_time,episode_return,episode_length\n0,1,20,1,0,9\n0,2,10,2,0,9\n",  # steps go back
+    ],
+)
+def test_damaged_run_is_one_line(capsys, text: str) -> None:
+    Path("run").mkdir()
+    Path("run/metrics.csv").write_text(text)
+    assert "metrics.csv" in refusal(capsys, "plot run")
+
+
+def test_unknown_image_format_is_one_line(capsys) -> None:
+    Path("run").mkdir()
+    rows = "seed,update,env_steps,wall_time,episode_return,episode_length\n0,1,10,0.1,1.0,9\n"
+    Path("run/metrics.csv").write_text(rows)
+    assert "png" in refusal(capsys, "plot run --out image.xyz")
+
+
+def test_print_config_can_be_loaded_again(capsys) -> None:
+    assert main(["train", "smoke", "sc.update=dyna", "--print-config"]) == 0
+    printed = config.from_tree(config.read(capsys.readouterr().out))
+    assert printed == config.load("smoke", ["sc.update=dyna"])
+
+
+def test_help_of_a_configuration_shows_every_value_in_force(capsys) -> None:
+    assert main(["train", "smoke", "hyper.sc_weight=0.125", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--placement" in out
+    assert "sc_weight: 0.125" in out
+    assert "dynamics_gradient: 0.5" in out
+
+
+@pytest.mark.parametrize("command", ["", "--help", "train --help", "plot --help", "--version"])
+def test_help_exits_with_0(capsys, command: str) -> None:
+    assert main(shlex.split(command)) == 0
+    assert capsys.readouterr().out
+
+
+def test_every_command_is_in_the_help(capsys) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in cli.commands)

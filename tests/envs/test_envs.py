@@ -1,0 +1,411 @@
+"""Environments: the protocol, the stream that the driver makes of it, and what names and options are refused."""
+
+import sys
+
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnax.environments import spaces
+from helpers import probe_envs
+
+from purejax_sc.config import Config, ConfigError, EnvOptions
+from purejax_sc.envs import base, env_names, make_env
+from purejax_sc.envs.garnet import Garnet, GarnetParams, make_garnet, sample_garnet
+from purejax_sc.envs.gymnax import adapt, discrete_names, with_sticky_actions
+from purejax_sc.types import Env, EnvSpec, Step
+
+PROBES = [
+    probe_envs.constant_reward(),
+    probe_envs.reward_by_observation(),
+    probe_envs.reward_by_action(),
+    probe_envs.reward_by_observation_and_action(),
+    probe_envs.delayed_reward(),
+    probe_envs.endless_reward(3),
+    probe_envs.counting(3),
+]
+
+
+def make(name: str, **options) -> Env:
+    return make_env(Config(env=name, env_options=EnvOptions(**options)))
+
+
+def layout(tree):
+    """What jit compiles for: structure, shapes, dtypes and weak types."""
+    return jax.tree.map(lambda x: (x.shape, str(x.dtype), x.weak_type), jax.eval_shape(lambda: tree))
+
+
+def rollout(env, state, key, actions):
+    """Driver steps through actions [T, B] -> (state, (state after each step, reward, discount, stats))."""
+
+    def body(state, x):
+        key, action = x
+        state, reward, discount, stats = base.step(env, key, state, action)
+        return state, (state, reward, discount, stats)
+
+    return jax.lax.scan(body, state, (jax.random.split(key, len(actions)), actions))
+
+
+# --- Protocol ---
+
+
+@pytest.mark.parametrize("name", env_names())
+def test_every_environment_keeps_its_layout_from_init_to_step(name):
+    env, key = make(name), jax.random.key(0)
+    state, shown = jax.eval_shape(lambda key: env.init(key, env.make_pool(key)), key)
+    stepped_state, stepped = jax.eval_shape(env.step, key, state, jax.ShapeDtypeStruct((), jnp.int32))
+    for before, after in ((state, stepped_state), (shown, stepped)):
+        assert jax.tree.structure(before) == jax.tree.structure(after)
+        for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+            assert (x.shape, x.dtype, x.weak_type) == (y.shape, y.dtype, y.weak_type)
+            assert not x.weak_type
+    assert (shown.obs.shape, shown.obs.dtype) == (env.spec.obs_shape, env.spec.obs_dtype)
+    assert (shown.legal.shape, shown.legal.dtype) == ((env.spec.num_actions,), bool)
+    dtypes = [x.dtype for x in (shown.reward, shown.discount, shown.truncated, shown.player)]
+    assert dtypes == [jnp.float32, jnp.float32, bool, jnp.int32]
+    assert all((x.shape, x.dtype) == ((), jnp.float32) for x in shown.metrics.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gymnax/Breakout-MinAtar", {"sticky_actions": 0.1}),
+        ("gymnax/MountainCar-v0", {}),  # its reset state is weakly typed in gymnax
+        ("gymnax/FrozenLake-misc", {}),
+        ("gymnax/DeepSea-bsuite", {"size": 4}),
+        ("garnet", {"max_steps": 3}),
+    ],
+)
+def test_driver_runs_under_jit_scan_and_vmap_and_compiles_once(name, options):
+    env = make(name, **options)
+    num_seeds, num_envs, num_steps = 2, 3, 8
+    start = jax.jit(jax.vmap(lambda key: base.init(env, key, num_envs)))
+    state = start(jax.random.split(jax.random.key(0), num_seeds))
+    before = layout(state)
+    run = jax.jit(jax.vmap(lambda state, key, actions: rollout(env, state, key, actions)))
+    for seed in range(2):
+        key_env, key_action = jax.random.split(jax.random.key(seed))
+        actions = jax.random.randint(key_action, (num_seeds, num_steps, num_envs), 0, env.spec.num_actions)
+        state, (states, reward, discount, stats) = run(state, jax.random.split(key_env, num_seeds), actions)
+    assert layout(state) == before
+    assert run._cache_size() == 1
+    assert states.obs.frame.shape == (num_seeds, num_steps, num_envs, *env.spec.obs_shape)
+    assert states.obs.frame.dtype == env.spec.obs_dtype
+    assert reward.shape == discount.shape == (num_seeds, num_steps, num_envs)
+    assert stats.count.shape == (num_seeds, num_steps)
+
+
+@pytest.mark.parametrize("env", PROBES)
+def test_probe_environments_keep_the_layout_too(env):
+    state = base.init(env, jax.random.key(0), 2)
+    stepped, *_ = base.step(env, jax.random.key(1), state, jnp.zeros(2, jnp.int32))
+    assert layout(stepped) == layout(state)
+
+
+def test_rows_differ_and_a_key_fixes_the_run():
+    env = make("gymnax/Catch-bsuite")
+    actions = jnp.ones((12, 16), jnp.int32)
+    run = jax.jit(lambda key: rollout(env, base.init(env, key, 16), key, actions)[1][0].obs.frame)
+    frames = run(jax.random.key(0))
+    assert len(np.unique(np.asarray(frames[0]).reshape(16, -1), axis=0)) > 1  # the ball starts in 5 columns
+    np.testing.assert_array_equal(frames, run(jax.random.key(0)))
+    assert not np.array_equal(frames, run(jax.random.key(1)))
+
+
+# --- The stream ---
+
+
+def test_truncation_shows_the_final_observation_and_then_a_dead_slot():
+    # One row that counts to 3, with action 0 throughout, and its reward is the count reached.
+    env = probe_envs.counting(limit=3)
+    state = base.init(env, jax.random.key(0), 1)
+    _, (states, reward, discount, stats) = rollout(env, state, jax.random.key(1), jnp.zeros((6, 1), jnp.int32))
+    stream = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs])[:, 0], state.obs, states.obs)
+    # The step from 2 to 3 keeps discount 1 and shows 3; at 3 the action is ignored and the row resets.
+    np.testing.assert_array_equal(stream.frame[:, 0], [0, 1, 2, 3, 0, 1, 2])
+    np.testing.assert_array_equal(stream.first, [1, 0, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(stream.valid, [1, 1, 1, 0, 1, 1, 1])
+    np.testing.assert_array_equal(stream.prev_reward, [0, 1, 2, 3, 0, 1, 2])
+    np.testing.assert_array_equal(reward[:, 0], [1, 2, 3, 0, 1, 2])
+    np.testing.assert_array_equal(discount[:, 0], [1, 1, 1, 0, 1, 1])
+    np.testing.assert_array_equal(stats.count, [0, 0, 1, 0, 0, 0])
+    np.testing.assert_array_equal(stats.return_sum, [0, 0, 6, 0, 0, 0])  # 1 + 2 + 3
+    np.testing.assert_array_equal(stats.length_sum, [0, 0, 3, 0, 0, 0])
+
+
+def test_termination_resets_at_once():
+    # Actions 0, 1: the second step terminates; then again 0, 1.
+    env = probe_envs.counting(limit=9)
+    state = base.init(env, jax.random.key(0), 1)
+    actions = jnp.array([[0], [1], [0], [1]])
+    _, (states, reward, discount, stats) = rollout(env, state, jax.random.key(1), actions)
+    np.testing.assert_array_equal(states.obs.frame[:, 0, 0], [1, 0, 1, 0])
+    np.testing.assert_array_equal(states.obs.first[:, 0], [False, True, False, True])
+    np.testing.assert_array_equal(states.obs.valid[:, 0], [True] * 4)
+    np.testing.assert_array_equal(states.obs.prev_action[:, 0], [0, 0, 0, 0])  # 1 was in the episode before
+    np.testing.assert_array_equal(states.obs.prev_reward[:, 0], [1, 0, 1, 0])
+    np.testing.assert_array_equal(reward[:, 0], [1, 2, 1, 2])
+    np.testing.assert_array_equal(discount[:, 0], [1, 0, 1, 0])
+    np.testing.assert_array_equal(stats.return_sum, [0, 3, 0, 3])
+    np.testing.assert_array_equal(stats.length_sum, [0, 2, 0, 2])
+
+
+def test_termination_on_the_step_of_the_time_limit_is_termination():
+    env = probe_envs.counting(limit=1)
+    state = base.init(env, jax.random.key(0), 2)
+    state, _, discount, stats = base.step(env, jax.random.key(1), state, jnp.array([0, 1]))
+    np.testing.assert_array_equal(discount, [1, 0])
+    np.testing.assert_array_equal(state.obs.valid, [False, True])
+    np.testing.assert_array_equal(state.obs.first, [False, True])
+    np.testing.assert_array_equal(state.obs.prev_action, [0, 0])
+    assert stats.count == 2
+
+
+def test_the_action_of_a_dead_slot_has_no_effect():
+    env = probe_envs.counting(limit=1)
+    state = base.init(env, jax.random.key(0), 2)
+    state, *_ = base.step(env, jax.random.key(1), state, jnp.zeros(2, jnp.int32))
+    state, reward, discount, stats = base.step(env, jax.random.key(2), state, jnp.array([0, 1]))
+    for x in jax.tree.leaves((state, reward, discount)):
+        np.testing.assert_array_equal(x[0], x[1])
+    np.testing.assert_array_equal(state.obs.prev_action, [0, 0])
+    assert stats.count == 0
+
+
+def test_stream_and_statistics_match_a_slow_replay():
+    limit, num_envs, num_steps = 4, 3, 60
+    env = probe_envs.counting(limit)
+    actions = jax.random.bernoulli(jax.random.key(2), 0.25, (num_steps, num_envs)).astype(jnp.int32)
+    state = base.init(env, jax.random.key(0), num_envs)
+    _, (states, reward, discount, stats) = jax.jit(rollout, static_argnums=0)(env, state, jax.random.key(1), actions)
+    expected = np.zeros((num_steps, 3))
+    for b in range(num_envs):
+        count, total, dead = 0, 0, False
+        for t in range(num_steps):
+            if dead:
+                count, total, dead = 0, 0, False
+                assert (reward[t, b], discount[t, b], states.obs.first[t, b]) == (0, 0, True)
+                continue
+            count, total = count + 1, total + count + 1
+            terminated = actions[t, b] == 1
+            dead = bool(~terminated & (count == limit))
+            assert (reward[t, b], discount[t, b]) == (count, 1 - terminated)
+            if terminated or dead:
+                expected[t] += 1, total, count
+            if terminated:
+                count, total = 0, 0
+            assert (states.obs.frame[t, b, 0], states.obs.valid[t, b]) == (count, not dead)
+    np.testing.assert_array_equal(np.stack(stats[:3], axis=1), expected)
+
+
+def test_a_changed_mover_passes_through_and_rewards_are_summed_for_the_mover():
+    # Two steps of a two-player game: discount -1, then the mover loses 1.
+    spec = EnvSpec(num_actions=2, obs_shape=(1,), obs_dtype=jnp.dtype(jnp.float32), two_player=True)
+
+    def show(count):
+        last = count == 2
+        discount = jnp.where(last, 0.0, -1.0).astype(jnp.float32)
+        reward = jnp.where(last, -1.0, 0.0).astype(jnp.float32)
+        return Step(jnp.zeros(1), jnp.array([True, False]), reward, discount, jnp.array(False), count % 2, {})
+
+    start = jnp.zeros((), jnp.int32)
+    env = Env(spec, lambda key, pool: (start, show(start)), lambda key, count, action: (count + 1, show(count + 1)))
+    state = base.init(env, jax.random.key(0), 1)
+    _, (states, reward, discount, stats) = rollout(env, state, jax.random.key(1), jnp.zeros((2, 1), jnp.int32))
+    np.testing.assert_array_equal(discount[:, 0], [-1, 0])
+    np.testing.assert_array_equal(reward[:, 0], [0, -1])
+    np.testing.assert_array_equal(stats.return_sum, [0, -1])
+    np.testing.assert_array_equal(states.obs.legal[1, 0], [True, False])
+
+
+# --- gymnax ---
+
+
+def test_cartpole_agrees_with_gymnax():
+    env, (theirs, params) = make("gymnax/CartPole-v1"), gymnax.make("CartPole-v1")
+    step, key = jax.jit(env.step), jax.random.key(3)
+    state, shown = env.init(key, ())
+    obs, their_state = theirs.reset(key, params)
+    np.testing.assert_array_equal(shown.obs, obs)
+    action, length, terminated = jnp.int32(1), 0, False
+    while not terminated:  # always the same push: the pole falls
+        state, shown = step(key, state, action)
+        _, their_state, reward, terminated, truncated, info = theirs.step(key, their_state, action, params)
+        np.testing.assert_allclose(shown.obs, info["final_observation"], rtol=1e-5)  # XLA fuses the two differently
+        assert shown.reward == reward == 1
+        assert (shown.discount == 0) == terminated
+        assert shown.truncated == truncated
+        length += 1
+    assert 5 < length < 20
+
+
+def test_time_limit_truncates_and_does_not_terminate():
+    env = make("gymnax/CartPole-v1", max_steps=2)
+    state = base.init(env, jax.random.key(0), 1)
+    _, (states, _, discount, _) = rollout(env, state, jax.random.key(1), jnp.zeros((4, 1), jnp.int32))
+    np.testing.assert_array_equal(discount[:, 0], [1, 1, 0, 1])
+    np.testing.assert_array_equal(states.obs.valid[:, 0], [True, False, True, True])
+
+
+def test_deep_sea_terminates_after_size_steps_though_gymnax_says_both():
+    env = make("gymnax/DeepSea-bsuite", size=3)
+    assert env.spec.obs_shape == (3, 3)
+    state = base.init(env, jax.random.key(0), 1)
+    _, (states, _, discount, stats) = rollout(env, state, jax.random.key(1), jnp.zeros((6, 1), jnp.int32))
+    np.testing.assert_array_equal(discount[:, 0], [1, 1, 0, 1, 1, 0])
+    assert states.obs.valid.all()
+    np.testing.assert_array_equal(stats.length_sum, [0, 0, 3, 0, 0, 3])
+
+
+def test_frozen_lake_takes_its_options_and_shows_one_hot_positions():
+    env = make("gymnax/FrozenLake-misc", map_name="8x8", slippery=False)
+    assert env.spec.obs_shape == (64,)
+    state, shown = env.init(jax.random.key(0), ())
+    assert (shown.obs.argmax(), shown.obs.sum()) == (0, 1)
+    for row in range(1, 4):  # down, down, down: certain if it is not slippery
+        state, shown = env.step(jax.random.key(row), state, jnp.int32(1))
+        assert (shown.obs.argmax(), shown.obs.sum()) == (8 * row, 1)
+
+
+@pytest.mark.parametrize(
+    ("game", "num_actions"), [("Breakout", 3), ("Freeway", 3), ("SpaceInvaders", 4), ("Asterix", 5)]
+)
+def test_minatar_is_stored_as_bool_with_minimal_actions(game, num_actions):
+    spec = make(f"gymnax/{game}-MinAtar").spec
+    assert (spec.num_actions, spec.obs_dtype) == (num_actions, bool)
+
+
+def test_sticky_actions_repeat_the_executed_action_with_their_probability():
+    # The inner environment shows the action that it executed.
+    def inner(action):
+        obs = jnp.asarray(action, jnp.float32).reshape(1)
+        one, zero = jnp.float32(1), jnp.float32(0)
+        return action, Step(obs, jnp.ones(3, bool), zero, one, jnp.array(False), jnp.int32(0), {})
+
+    spec = EnvSpec(num_actions=3, obs_shape=(1,), obs_dtype=jnp.dtype(jnp.float32), two_player=False)
+    plain = Env(spec, lambda key, pool: inner(jnp.zeros((), jnp.int32)), lambda key, state, action: inner(action))
+    env, num_steps = with_sticky_actions(plain, 0.25), 4000
+    given = 1 + jnp.arange(num_steps, dtype=jnp.int32)  # every action is new, so a repeat is recognised
+    state = base.init(env, jax.random.key(0), 1)
+    _, (states, *_) = rollout(env, state, jax.random.key(1), given[:, None])
+    executed = np.asarray(states.obs.frame[:, 0, 0])
+    before = np.concatenate([[0], executed[:-1]])
+    repeated = executed == before
+    np.testing.assert_array_equal(executed[~repeated], given[~repeated])
+    assert abs(repeated.mean() - 0.25) < 0.03  # standard error 0.007
+    np.testing.assert_array_equal(states.obs.prev_action[:, 0], given)  # what the agent asked for, not what was done
+
+
+def test_listed_gymnax_environments_are_those_with_discrete_actions():
+    names = [name for name in gymnax.registered_envs if not name.startswith("MNIST")]  # that one downloads
+    discrete = []
+    for name in names:
+        environment, params = gymnax.make(name)
+        if isinstance(environment.action_space(params), spaces.Discrete):
+            discrete.append(name)
+    assert list(discrete_names()) == discrete
+
+
+# --- Garnet ---
+
+
+def test_garnet_rows_are_distributions_on_successors_shared_by_the_actions():
+    P, R = jax.jit(sample_garnet, static_argnums=(1, 2))(jax.random.key(0), 20, 4)
+    assert (P.shape, R.shape) == ((20, 4, 20), (20, 4))
+    np.testing.assert_allclose(P.sum(-1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(P > 0, jnp.repeat(P[:, :1] > 0, 4, axis=1))
+
+
+def test_garnet_has_uniformly_many_successors_and_normal_rewards():
+    P, R = jax.vmap(lambda key: sample_garnet(key, 5, 2))(jax.random.split(jax.random.key(0), 2000))
+    successors = np.asarray(P[:, :, 0] > 0)
+    counts = successors.sum(-1)
+    shares = np.bincount(counts.ravel(), minlength=6)[1:] / counts.size
+    np.testing.assert_allclose(shares, 0.2, atol=0.02)  # 10,000 draws: standard error 0.004
+    np.testing.assert_allclose(successors.mean((0, 1)), 3 / 5, atol=0.02)  # each state is as likely, mean count 3
+    np.testing.assert_allclose((R.mean(), R.std()), (0, 1), atol=0.03)
+    assert np.isfinite(P).all()
+
+
+def test_garnet_steps_follow_its_transitions_and_rewards():
+    env, num = make_garnet(EnvOptions(states=6, actions=2, mdp_seed=1)), 4000
+    P, R = sample_garnet(jax.random.key(1), 6, 2)
+    state, _ = env.init(jax.random.key(0), ())
+    s, action = int(state.s), jnp.int32(1)
+    _, shown = jax.vmap(env.step, (0, None, None))(jax.random.split(jax.random.key(2), num), state, action)
+    np.testing.assert_allclose(shown.obs.mean(0), P[s, 1], atol=0.03)  # standard error below 0.008
+    np.testing.assert_array_equal(shown.reward, jnp.full(num, R[s, 1]))
+
+
+def test_garnet_never_terminates_and_is_truncated():
+    env = make("garnet", max_steps=3)
+    state = base.init(env, jax.random.key(0), 2)
+    _, (states, _, discount, _) = rollout(env, state, jax.random.key(1), jnp.zeros((5, 2), jnp.int32))
+    np.testing.assert_array_equal(discount[:, 0], [1, 1, 1, 0, 1])
+    np.testing.assert_array_equal(states.obs.valid[:, 1], [True, True, False, True, True])
+
+
+def test_vmap_over_garnet_params_runs_many_mdps():
+    P, R = jax.vmap(lambda key: sample_garnet(key, 4, 2))(jax.random.split(jax.random.key(0), 3))
+
+    def first_reward(mdp):
+        P, R = mdp
+        env = adapt(Garnet(4, 2), GarnetParams(P=P, R=R))
+        state, _ = env.init(jax.random.key(0), ())
+        return state.s, env.step(jax.random.key(1), state, jnp.int32(1))[1].reward
+
+    s, reward = jax.vmap(first_reward)((P, R))
+    np.testing.assert_array_equal(reward, R[jnp.arange(3), s, 1])
+
+
+# --- What is refused ---
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("gymnax/Breakout", {}, ["unknown env 'gymnax/Breakout'", "gymnax/Breakout-MinAtar"]),
+        ("gymnax/cartpole-V1", {}, ["gymnax/CartPole-v1"]),
+        ("minatar/asterix", {}, ["gymnax/Asterix-MinAtar"]),
+        ("Garnett", {}, ["garnet"]),
+        ("zzz", {}, ["garnet", "gymnax/Catch-bsuite"]),  # nothing is near: all are listed
+        ("gymnax/Pendulum-v1", {}, ["continuous", "discrete actions"]),
+        ("pgx/go_4x4", {}, ["unknown env 'pgx/go_4x4'", "pgx/go_"]),
+        ("pgx/go_20x20", {}, ["unknown env 'pgx/go_20x20'", "pgx/go_"]),
+        ("pgx/go_5x6", {}, ["unknown env 'pgx/go_5x6'", "pgx/go_"]),
+        ("pgx/tic-tac-toe", {}, ["unknown env 'pgx/tic-tac-toe'", "pgx/tic_tac_toe"]),
+        ("pgx/backgammon", {}, ["unknown env 'pgx/backgammon'"]),  # a player moves several times in a row
+        ("pgx/mahjong", {}, ["unknown env 'pgx/mahjong'"]),
+        ("pgx/kuhn_poker", {}, ["unknown env 'pgx/kuhn_poker'"]),  # cards are hidden
+        ("pgx/go_9x9", {"komi": 7}, ["env_options.komi=7", "equal scores", "7.5"]),
+        ("pgx/go_9x9", {"komi": 6.75}, ["env_options.komi=6.75", "7.5"]),
+        ("pgx/go_9x9", {"size": 9}, ["env_options.size=9", "pgx/go_9x9", "komi, max_steps"]),
+        ("pgx/tic_tac_toe", {"komi": 0.5}, ["env_options.komi=0.5", "pgx/tic_tac_toe"]),
+        ("pgx/connect_four", {"max_steps": 5}, ["env_options.max_steps=5", "pgx/connect_four"]),
+        ("atari/Pong", {}, ["runs on the host"]),
+        ("gymnax/CartPole-v1", {"sticky_actions": 0.1}, ["env_options.sticky_actions=0.1", "gymnax/CartPole-v1"]),
+        ("gymnax/Catch-bsuite", {"slippery": False}, ["env_options.slippery=False", "max_steps"]),
+        ("garnet", {"size": 3}, ["env_options.size=3", "mdp_seed"]),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(name, options, words):
+    with pytest.raises(ConfigError) as caught:
+        make(name, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(("package", "name"), [("gymnax", "gymnax/Catch-bsuite"), ("pgx", "pgx/tic_tac_toe")])
+def test_a_missing_package_is_named_with_its_cure(monkeypatch, package, name):
+    make(name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"purejax_sc.envs.{package}")
+    with pytest.raises(ConfigError, match=f"pip install {package}"):
+        make(name)
+
+
+def test_options_at_their_defaults_suit_every_environment():
+    make("gymnax/Catch-bsuite", sticky_actions=0.0, size=None)

@@ -1,0 +1,168 @@
+"""Generated Sokoban levels: rooms, reverse play, scores and solutions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import sokoban_reference
+
+from purejax_sc.envs import boxoban, levels
+from purejax_sc.envs.levels import Position, Rules
+
+RULES = Rules(depth=60, positions=400)
+
+
+@pytest.fixture(scope="module")
+def made() -> levels.Level:
+    """128 tries."""
+    make = jax.jit(lambda keys: jax.vmap(lambda key: levels.generate(key, RULES))(keys))
+    return jax.device_get(make(jax.random.split(jax.random.key(0), 128)))
+
+
+def test_levels_are_levels(made) -> None:
+    good = made.score > 0
+    assert 0.2 < good.mean() < 0.95
+    for grid in made.grid[good]:
+        assert boxoban.find_fault(grid) is None
+
+
+def test_the_moves_solve_the_level(made) -> None:
+    for grid, moves, length in zip(made.grid, made.moves, made.length, strict=True):
+        if length == 0:
+            continue
+        game, solved = sokoban_reference.start(grid), False
+        for move in moves[:length]:
+            before = game.player
+            game, _, solved = sokoban_reference.step(game, int(move))
+            assert game.player != before
+        assert solved
+        assert (moves[length:] == -1).all()
+
+
+def test_no_level_takes_more_reverse_actions_than_allowed() -> None:
+    make = jax.jit(lambda keys, depth: jax.vmap(lambda key: levels.generate(key, RULES, depth))(keys))
+    lengths = make(jax.random.split(jax.random.key(1), 64), jnp.int32(25)).length
+    assert lengths.max() <= 25
+    assert lengths.max() > 12
+
+
+def test_a_level_depends_on_its_key_alone(made) -> None:
+    keys = jax.random.split(jax.random.key(0), 128)
+    alone = jax.jit(lambda key: levels.generate(key, RULES))(keys[5])
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[5]), alone, made)
+
+
+def test_a_search_in_parts_goes_on() -> None:
+    key_begin, key_one, key_two = jax.random.split(jax.random.key(2), 3)
+    search = levels.begin(key_begin, RULES)
+    search = levels.advance(key_two, levels.advance(key_one, search, 150), 250)
+    assert int(search.steps) == 400
+    level = levels.finish(search)
+    assert int(level.score) >= 0
+    assert boxoban.find_fault(np.asarray(level.grid)) is None or int(level.score) == 0
+
+
+def test_rooms_are_dug_inside() -> None:
+    floor = jax.jit(jax.vmap(lambda key: levels.dig(key, Rules())))(jax.random.split(jax.random.key(0), 256))
+    border = np.ones((10, 10), bool)
+    border[1:-1, 1:-1] = False
+    assert not np.asarray(floor)[:, border].any()
+    assert 15 < np.asarray(floor).sum((1, 2)).mean() < 35
+
+
+def walled(*rows: str) -> tuple[np.ndarray, np.ndarray]:
+    """Floor bool [100], and the cells of the digits in the text, in their order."""
+    text = [row.ljust(10, "#") for row in rows] + ["#" * 10] * (10 - len(rows))
+    grid = np.array([list(row) for row in text])
+    digits = sorted(set(grid.ravel()) - set("# "))
+    return (grid != "#").ravel(), np.array([int(np.flatnonzero(grid.ravel() == digit)[0]) for digit in digits])
+
+
+def test_successors_by_hand() -> None:
+    # The player (0) between box 1 on its left and floor on its right; below it is box 2, above it wall.
+    floor, (player, *boxes) = walled("##########", "# 10 #", "# 32 #", "#  4 #")
+    after, legal = levels.successors(
+        Position(jnp.array(boxes), jnp.int32(player), jnp.int32(2), jnp.int32(5)), jnp.asarray(floor)
+    )
+    # Only to the right is free. The move leaves the box, the pull takes box 1 along: a swap, since box 3 came last.
+    assert legal.tolist() == [False, True, False, False, False, True, False, False]
+    assert after.player[1] == after.player[5] == player + 1
+    assert after.boxes[1].tolist() == boxes
+    assert after.boxes[5].tolist() == [player, *boxes[1:]]
+    assert (int(after.last[1]), int(after.swaps[1])) == (2, 5)
+    assert (int(after.last[5]), int(after.swaps[5])) == (0, 6)
+
+
+def test_the_first_pull_is_no_swap() -> None:
+    floor, (player, *boxes) = walled("##########", "# 10 #", "# 32 #", "#  4 #")
+    start = Position(jnp.array(boxes), jnp.int32(player), jnp.int32(-1), jnp.int32(0))
+    assert int(levels.successors(start, jnp.asarray(floor))[0].swaps[5]) == 0
+
+
+def test_room_score_by_hand() -> None:
+    targets = jnp.array([11, 12, 13, 14])
+    boxes = jnp.array([21, 23, 35, 44])  # 1 row; 1 row and 1 column; 2 rows and 2 columns; 3 rows: 1 + 2 + 4 + 3 = 10
+    away = Position(boxes, jnp.int32(55), jnp.int32(0), jnp.int32(3))
+    assert int(levels.room_score(away, targets)) == 30
+    assert int(levels.room_score(away._replace(player=jnp.int32(12)), targets)) == 0
+    # a box on another's target counts as on a target
+    assert int(levels.room_score(away._replace(boxes=boxes.at[0].set(14)), targets)) == 0
+
+
+def reachable(floor: np.ndarray, boxes: list[int], player: int) -> set[tuple[frozenset, int]]:
+    """Every position of reverse play, in plain Python."""
+    found, left = {(frozenset(boxes), player)}, [(frozenset(boxes), player)]
+    while left:
+        boxes_, here = left.pop()
+        for delta in (-10, 1, 10, -1):
+            ahead, behind = here + delta, here - delta
+            if not floor[ahead] or ahead in boxes_:
+                continue
+            after = {(boxes_, ahead)}
+            if behind in boxes_:
+                after.add((boxes_ - {behind} | {here}, ahead))
+            left += after - found
+            found |= after
+    return found
+
+
+def test_a_search_meets_every_position_once_and_comes_back() -> None:
+    floor, (player, *boxes) = walled("##########", "#1 2 #####", "# 0  #####", "#34  #####")
+    positions = reachable(floor, boxes, player)
+    rules = Rules(depth=len(positions), positions=2**20)  # so many slots that no two positions meet in one
+    search = levels.start(jnp.asarray(floor), jnp.array(boxes), jnp.int32(player), jnp.bool_(True), rules)
+    # every other position is entered once and left once
+    num_steps = 2 * (len(positions) - 1)
+    advance = jax.jit(levels.advance, static_argnums=2)
+    nearly, search = (advance(jax.random.key(0), search, n) for n in (num_steps - 1, num_steps))
+    assert len(positions) > 50
+    assert int((search.seen > 0).sum()) == len(positions)
+    assert (int(nearly.length), int(search.length)) == (1, 0)
+
+
+def test_a_player_who_is_shut_in_stays() -> None:
+    floor, (player, *boxes) = walled("##########", "#01234   #", "##########")
+    rules = Rules(depth=20, positions=64)
+    search = levels.start(jnp.asarray(floor), jnp.array(boxes), jnp.int32(player), jnp.bool_(True), rules)
+    search = levels.advance(jax.random.key(0), search, 64)
+    assert (int(search.length), int(search.best.score)) == (0, 0)
+    assert int((search.seen > 0).sum()) == 1
+
+
+def test_rooms_are_divided_by_their_walls_alone(made) -> None:
+    grids = jnp.asarray(made.grid)
+    held = np.asarray(jax.vmap(levels.held_out)(grids))
+    assert 0.02 < held.mean() < 0.3
+    walls = jnp.where(grids == levels.WALL, levels.WALL, levels.FLOOR).astype(jnp.uint8)
+    np.testing.assert_array_equal(held, jax.vmap(levels.held_out)(walls))
+    for view in range(8):
+        np.testing.assert_array_equal(held, jax.vmap(lambda grid: levels.held_out(levels.views(grid)[view]))(grids))  # noqa: B023
+
+
+def test_a_grid_has_eight_views() -> None:
+    grid = jnp.arange(9).reshape(3, 3)
+    views = np.asarray(levels.views(grid))
+    assert len({view.tobytes() for view in views}) == 8
+    np.testing.assert_array_equal(views[0], grid)
+    np.testing.assert_array_equal(views[1], [[2, 5, 8], [1, 4, 7], [0, 3, 6]])
+    np.testing.assert_array_equal(views[4], [[2, 1, 0], [5, 4, 3], [8, 7, 6]])

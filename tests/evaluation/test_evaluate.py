@@ -1,0 +1,347 @@
+"""Evaluation: which episodes count, who plays them, what is reported and drawn, and how mistakes end."""
+
+import json
+import shlex
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import probe_envs
+from PIL import Image
+
+from purejax_sc import config as config_module
+from purejax_sc import networks
+from purejax_sc.acting import arena
+from purejax_sc.acting.arena import Episodes
+from purejax_sc.agent import muesli
+from purejax_sc.cli.commands import main
+from purejax_sc.envs import make_env
+from purejax_sc.evaluation import evaluate, render
+from purejax_sc.evaluation.evaluate import Options
+from purejax_sc.results.plots import RunError
+from purejax_sc.runs.checkpoint import Agents
+from purejax_sc.types import EnvSpec, Model, Params
+
+NETWORK = {"network": {"kind": "mlp", "width": 4, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 5.0}}
+NOTHING = Params(*[()] * len(Params._fields))
+
+
+def make_agents(env=None, name="gymnax/Catch-bsuite", seeds=(3, 4), actor="prior"):
+    """Agents of zeros, but that the target network prefers action 1 by a logit of 1, the online network action 0."""
+    config = config_module.from_tree({"env": name, **NETWORK, "muesli": {**NETWORK["muesli"], "actor": actor}})
+    spec = (env or make_env(config)).spec
+    init = muesli.make_learner(config, networks.make_model(config, spec), spec).init
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    learner = jax.tree.map(lambda x: np.zeros((len(seeds), *x.shape), x.dtype), shapes)
+    for action, params in enumerate((learner.params, learner.target)):
+        params.root_policy["params"]["Dense_0"]["bias"][:, action] = 1.0
+    return Agents(config, list(seeds), learner)
+
+
+def counting_model() -> Model:
+    """Its encoding is how many observations of the episode it has read, counted in the carry. It has no other part."""
+
+    def encode(encoder, obs, carry):
+        carry = jnp.where(obs.first[0], 0, carry) + 1
+        return carry[None], carry
+
+    # A carry that only `first` brings to 0.
+    return Model(None, lambda n: jnp.full(n, 100), encode, *[None] * 7)
+
+
+def play(env, choose, num_episodes=4, max_steps=100) -> Episodes:
+    player = arena.agent(counting_model(), choose, NOTHING)
+    run = jax.jit(lambda key: arena.play(env, (player,), key, num_episodes, max_steps))
+    return jax.device_get(run(jax.random.key(0)))
+
+
+def always_0(params, e, legal, key):
+    return jnp.zeros_like(e)
+
+
+# Which episodes count
+
+
+def test_an_episode_that_terminates_counts_to_its_end():
+    # The third action ends it: rewards 1 + 2 + 3.
+    episodes = play(probe_envs.counting(10), lambda params, e, legal, key: e == 3)
+    assert episodes.episode_return.tolist() == [6.0] * 4
+    assert episodes.length.tolist() == [3] * 4
+    assert not episodes.running.any()
+
+
+def test_an_episode_that_is_truncated_counts_to_its_end():
+    episodes = play(probe_envs.counting(5), always_0)
+    assert episodes.episode_return.tolist() == [15.0] * 4
+    assert episodes.length.tolist() == [5] * 4
+    assert not episodes.running.any()
+
+
+def test_an_episode_at_the_limit_is_cut_and_counts_so_far():
+    episodes = play(probe_envs.counting(5), always_0, max_steps=3)
+    assert episodes.episode_return.tolist() == [6.0] * 4
+    assert episodes.length.tolist() == [3] * 4
+    assert episodes.running.all()
+
+
+def test_an_episode_that_ends_at_the_limit_is_not_cut():
+    assert not play(probe_envs.counting(5), always_0, max_steps=5).running.any()
+
+
+def test_only_first_episodes_count_and_short_ones_count_no_more():
+    # Every action ends the episode with probability 1/2; it is truncated after 5 steps.
+    def toss(params, e, legal, key):
+        return jax.random.bernoulli(key, shape=e.shape)
+
+    episodes = play(probe_envs.counting(5), toss, num_episodes=4_000)
+    n = episodes.length
+    np.testing.assert_array_equal(episodes.episode_return, n * (n + 1) / 2)
+    assert not episodes.running.any()
+    assert set(n.tolist()) == {1, 2, 3, 4, 5}
+    # The mean length is 1 + 1/2 + 1/4 + 1/8 + 1/16; its standard error is 0.02.
+    assert abs(n.mean() - 1.9375) < 0.1
+
+
+# Who plays
+
+
+@pytest.mark.parametrize(("actor", "preferred", "simulations"), [("prior", 1.0, 4), ("online", 0.0, 0)])
+def test_the_network_that_acted_in_training_plays(actor, preferred, simulations):
+    env = probe_envs.reward_by_action()
+    report = evaluate.evaluate(
+        make_agents(env, actor=actor), Options(500, simulations=simulations, search="gumbel"), env
+    )
+    returns = {name: np.array(policy["per_seed"]["return"]) for name, policy in report["policies"].items()}
+    np.testing.assert_array_equal(returns.pop("greedy"), preferred)
+    # A logit of 1 is a probability of 0.731, with a standard error of 0.02.
+    np.testing.assert_allclose(returns.pop("sampled"), 0.731 if preferred else 0.269, atol=0.08)
+    assert list(returns) == (["search"] if simulations else [])
+    if simulations:  # the model knows no reward and no value, so the search follows the prior
+        np.testing.assert_array_equal(returns["search"], preferred)
+
+
+def test_the_temperature_sharpens_the_samples():
+    env = probe_envs.reward_by_action()
+    report = evaluate.evaluate(make_agents(env), Options(500, temperature=0.2), env)
+    # A logit of 1 becomes one of 5: a probability of 0.9933, with a standard error of 0.004.
+    np.testing.assert_allclose(report["policies"]["sampled"]["per_seed"]["return"], 0.9933, atol=0.015)
+    assert report["temperature"] == 0.2
+
+
+def test_a_known_return_is_reported():
+    env = probe_envs.endless_reward(5)
+    report = evaluate.evaluate(make_agents(env), Options(episodes=3), env)
+    for policy in report["policies"].values():
+        assert policy["return"] == {"mean": 5.0, "mean_interval": [5.0, 5.0], "iqm": 5.0, "iqm_interval": [5.0, 5.0]}
+        assert policy["length"] == 5.0
+        assert policy["cut"] == 0
+        assert policy["per_seed"]["returns"] == [[5.0] * 3] * 2
+
+
+def test_a_seed_is_evaluated_alike_alone_and_in_a_sweep_but_not_with_another_key():
+    env = probe_envs.reward_by_observation_and_action()
+
+    def returns(seeds, key):
+        report = evaluate.evaluate(make_agents(env, seeds=seeds), Options(episodes=50, seed=key), env)
+        return [policy["per_seed"]["returns"] for policy in report["policies"].values()]
+
+    for together, alone, other in zip(returns((3, 4, 5), 0), returns((4,), 0), returns((4,), 1), strict=True):
+        assert together[1] == alone[0]
+        assert together[1] != together[0]
+        assert alone != other
+
+
+# What is reported
+
+
+def test_summary_over_seeds():
+    returns = np.array([[1.0, 3.0], [5.0, 7.0]])
+    summary = evaluate.summarise(
+        Episodes(returns, np.array([[1, 2], [3, 4]]), np.array([[False, True], [True, True]]), {})
+    )
+    assert summary["per_seed"] == {
+        "return": [2.0, 6.0], "length": [1.5, 3.5], "cut": [1, 2], "returns": returns.tolist(),
+    }  # fmt: skip
+    assert summary["return"]["mean"] == summary["return"]["iqm"] == 4.0
+    # Resampled means of (2, 6) are 2, 4 and 6, the outer ones a quarter of the time each.
+    assert summary["return"]["mean_interval"] == [2.0, 6.0]
+    assert summary["length"] == 2.5
+    assert summary["cut"] == 3
+
+
+def test_summary_of_an_only_seed_is_over_its_episodes():
+    returns = np.array([[0.0, 1.0, 2.0, 9.0]])
+    summary = evaluate.summarise(Episodes(returns, np.ones((1, 4), int), np.zeros((1, 4), bool), {}))
+    assert summary["return"]["mean"] == 3.0
+    assert summary["return"]["iqm"] == 1.5  # without the lowest and the highest
+    low, high = summary["return"]["mean_interval"]
+    assert 0.0 < low < 3.0 < high < 9.0
+
+
+def test_one_episode_of_one_seed_has_no_interval():
+    summary = evaluate.summarise(Episodes(np.ones((1, 1)), np.ones((1, 1), int), np.zeros((1, 1), bool), {}))
+    assert summary["return"] == {"mean": 1.0, "mean_interval": None, "iqm": 1.0, "iqm_interval": None}
+
+
+# What is drawn
+
+
+def test_a_cell_has_the_colour_of_its_first_channel():
+    frame = np.zeros((1, 2, 2, 3), bool)
+    frame[0, 0, 0, 1] = frame[0, 0, 1, 2] = frame[0, 0, 0, 2] = frame[0, 1, 0, 0] = True
+    drawn = render.draw_channels(frame)[0]
+    background = [render.BACKGROUND] * 3
+    expected = [[render.PALETTE[1].tolist(), render.PALETTE[2].tolist()], [render.PALETTE[0].tolist(), background]]
+    assert drawn.tolist() == expected
+    assert drawn.dtype == np.uint8
+
+
+def test_a_grid_without_channels_has_one_colour():
+    drawn = render.draw_channels(np.eye(2, dtype=np.float32)[None])[0]
+    assert drawn[0, 0].tolist() == drawn[1, 1].tolist() == render.PALETTE[0].tolist()
+    assert drawn[0, 1].tolist() == [render.BACKGROUND] * 3
+
+
+def test_boards_are_drawn_with_dark_pieces_for_the_first_player():
+    frames = np.zeros((3, 2, 3, 2), bool)  # own, other
+    frames[1, 0, 0, 1] = True  # the first player's piece, seen by the second
+    frames[2, 0, 0, 0] = frames[2, 1, 2, 1] = True
+    drawn = render.make_drawer("pgx/go_9x9", EnvSpec(7, (2, 3, 2), np.dtype(bool), True))(frames)
+    assert drawn.shape == (3, 32, 48, 3)
+    grey = drawn[:, 8::16, 8::16].mean(axis=-1)
+    dark, light = grey < 30, grey > 230
+    np.testing.assert_array_equal(dark, [[[0, 0, 0]] * 2, [[1, 0, 0], [0, 0, 0]], [[1, 0, 0], [0, 0, 0]]])
+    np.testing.assert_array_equal(light, [[[0, 0, 0]] * 2, [[0, 0, 0]] * 2, [[0, 0, 0], [0, 0, 1]]])
+
+
+def test_the_pole_leans_to_the_side_of_its_angle_and_the_cart_stands_at_its_position():
+    drawn = render.draw_cartpole(np.array([[0.0, 0, 0.2, 0], [1.2, 0, -0.2, 0]], np.float32))
+
+    def middle(image, colour):
+        return np.nonzero((image == render.PALETTE[colour]).all(axis=-1))[1].mean()
+
+    cart, pole = ([middle(image, colour) for image in drawn] for colour in (0, 1))
+    np.testing.assert_allclose(cart, [120, 180], atol=2)  # 240 pixels for 4.8 m
+    assert pole[0] > cart[0] + 2
+    assert pole[1] < cart[1] - 2
+
+
+def test_a_strip_shows_first_and_last_frame_and_wraps():
+    frames = np.zeros((45, 2, 2, 3), np.uint8)
+    frames[:, :, :, 0] = np.arange(45)[:, None, None]
+    picture, gap, side = render.strip(frames), render.STRIP_GAP, render.STRIP_SIDE
+    # 20 of 45 frames, in two rows of ten
+    assert picture.shape == (gap + 2 * (side + gap), gap + 10 * (side + gap), 3)
+    assert picture[gap, gap].tolist() == [0, 0, 0]
+    assert picture[-gap - 1, -gap - 1].tolist() == [44, 0, 0]
+    assert render.strip(frames[:3]).shape == (2 * gap + side, gap + 3 * (side + gap), 3)
+
+
+def test_a_recorded_episode_has_its_first_and_its_final_observation():
+    env = probe_envs.counting(4)
+    agents = make_agents(env, actor="online")  # which prefers action 0: it never ends the episode
+    frames, caption = evaluate.record(agents, Options(), env)
+    assert frames[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert caption == "drew a greedy episode of seed 3: return 10, 4 steps"
+    frames, caption = evaluate.record(agents, Options(max_steps=2), env)
+    assert frames[:, 0].tolist() == [0, 1, 2]
+    assert caption.endswith("return 3, 2 steps, cut there")
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 1), (), (20,)])
+def test_what_is_no_picture_is_refused(shape):
+    with pytest.raises(RunError, match=r"cannot draw some/Env.*leave out --render"):
+        render.make_drawer("some/Env", EnvSpec(2, shape, np.dtype(np.float32), False))
+
+
+# The command
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    """A working directory with a run directory in it, both empty: a function says which agents are in a checkpoint."""
+
+    def fill(agents):
+        monkeypatch.setattr(evaluate, "load_agents", lambda path, warn: agents)
+        return Path("run")
+
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    return fill
+
+
+def test_command_writes_a_report_and_a_film(directory, capsys):
+    run = directory(make_agents())
+    assert main(shlex.split("evaluate run --episodes 2 --seed 5 --render film.gif")) == 0
+    report = json.loads((run / evaluate.FILE).read_text())
+    assert report["env"] == "gymnax/Catch-bsuite"
+    assert report["seeds"] == [3, 4]
+    assert report["updates"] == [0, 0]
+    assert (report["episodes"], report["max_steps"], report["seed"], report["search"]) == (2, 27_000, 5, None)
+    assert report["interval_over"] == "seeds"
+    assert report["policies"]["greedy"]["per_seed"]["length"] == [9.0, 9.0]
+    out = capsys.readouterr().out
+    assert "greedy" in out
+    assert "sampled" in out
+    assert "over the 2 seeds" in out
+    assert "0 of 4" in out
+    with Image.open("film.gif") as film:
+        assert film.format == "GIF"
+        assert film.n_frames == 10  # Catch lasts nine steps, and every frame differs from the one before
+        assert film.size == (120, 240)
+    assert {path.name for path in Path().rglob("*")} == {"run", evaluate.FILE, "film.gif"}
+
+
+def test_command_says_what_the_interval_of_an_only_seed_is_over(directory, capsys):
+    run = directory(make_agents(seeds=(4,)))
+    assert main(shlex.split("evaluate run --episodes 3 --max-steps 4 --render strip.png")) == 0
+    report = json.loads((run / evaluate.FILE).read_text())
+    assert report["interval_over"] == "episodes"
+    assert report["policies"]["greedy"]["cut"] == 3
+    captured = capsys.readouterr()
+    assert "over the 3 episode(s) of the only seed" in captured.out
+    assert "3 of 3" in captured.out
+    assert "4 steps, cut there" in captured.err
+    with Image.open("strip.png") as picture:
+        assert picture.format == "PNG"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("evaluate", "DIR"),
+        ("evaluate run --episodes 0", "--episodes"),
+        ("evaluate run --simulations -1", "--simulations"),
+        ("evaluate run --max-steps 0", "--max-steps"),
+        ("evaluate run --seed -1", "--seed"),
+        ("evaluate run --search alphabeta", "muzero"),
+        ("evaluate run --search gumbel", "add --simulations"),
+        ("evaluate run --render film.mp4", ".gif"),
+        ("evaluate run --render film", ".png"),
+        ("evaluate run --render nowhere/film.gif", "make the directory nowhere"),
+        ("evaluate run --render film.gif", "cannot draw garnet"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(directory, capsys, command, words):
+    directory(Agents(config_module.Config(env="garnet"), [0], None))  # refused before the learner is looked at
+    assert_refused(capsys, command, words, {Path("run")})
+
+
+@pytest.mark.parametrize("command", ["evaluate nowhere", "evaluate empty", "evaluate file.txt"])
+def test_what_is_no_run_is_refused(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("file.txt").write_text("no run")
+    assert_refused(capsys, command, "give a directory written by train", {Path("empty"), Path("file.txt")})
+
+
+def assert_refused(capsys, command, words, files):
+    assert main(shlex.split(command)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("purejax-sc: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+    assert set(Path().rglob("*")) == files

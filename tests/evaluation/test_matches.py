@@ -1,0 +1,317 @@
+"""Matches: ratings, sessions of Go, games against engines that behave and that do not, and being an engine oneself."""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from purejax_sc.acting import arena
+from purejax_sc.cli.commands import main
+from purejax_sc.evaluation import gtp, matches, opponents
+from purejax_sc.evaluation.gtp import Engine
+from purejax_sc.evaluation.matches import rate
+from purejax_sc.evaluation.session import Session
+from purejax_sc.results.plots import RunError
+
+SMALL = ["network.width=8", "network.kind=mlp", "network.depth=1", "muesli.bins=5", "muesli.unroll=1", "arena.games=0"]
+TINY = [
+    "train.num_envs=2", "train.batch_sequences=2", "train.sequence_length=8", "train.env_steps=32", "sc.update=none",
+    "--quiet",
+]  # fmt: skip
+PASS = 25
+# Answers genmove with the vertices of its arguments, in order, and then passes. `crash` ends it, `hang` silences it.
+ENGINE = """\
+import sys, time
+answers = sys.argv[1:]
+for line in sys.stdin:
+    command, *_ = line.split()
+    text = ""
+    if command in ("name", "version"):
+        text = {"name": "Puppet", "version": "1"}[command]
+    elif command == "genmove":
+        text = answers.pop(0) if answers else "PASS"
+        if text == "crash":
+            sys.exit("out of ideas")
+        if text == "hang":
+            time.sleep(60)
+    elif command == "final_score":
+        text = "W+0.5"
+    print(f"= {text}\\n", flush=True)
+    if command == "quit":
+        break
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for name, config, seeds in (("go", "go_5x5", 2), ("xo", "tic_tac_toe", 1), ("xo2", "tic_tac_toe", 2)):
+        out = str(folder / name)
+        assert main(["train", config, *SMALL, *TINY, "--seeds", str(seeds), "--out", out]) == 0
+    assert main(["train", "smoke", "train.env_steps=64", "--quiet", "--out", str(folder / "one_player")]) == 0
+    return folder
+
+
+@pytest.fixture
+def puppet(tmp_path: Path):
+    script = tmp_path / "puppet.py"
+    script.write_text(ENGINE)
+    return lambda *answers: f"{sys.executable} {script} {' '.join(answers)}"
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return Session(arena.uniform(), 5, 7.5)
+
+
+def fresh(session: Session) -> Session:
+    session.clear()
+    session.komi = 7.5
+    return session
+
+
+def put(session: Session, *vertices: str) -> list[bool]:
+    """Moves in turn, Black first."""
+    return [session.play(i % 2, gtp.parse_vertex(name, session.size)) for i, name in enumerate(vertices)]
+
+
+# Sessions
+
+
+def test_a_session_plays_captures_and_takes_back(session) -> None:
+    fresh(session)
+    assert put(session, "A1", "A2", "C3", "B1") == [True] * 4  # White takes the corner
+    assert session.board()[4].tolist() == [0, -1, 0, 0, 0]
+    assert session.undo()
+    assert session.board()[4].tolist() == [1, 0, 0, 0, 0]
+    assert [session.undo() for _ in range(4)] == [True, True, True, False]
+    assert not session.board().any()
+
+
+def test_a_session_refuses_occupied_points_suicide_ko_and_repetition(session) -> None:
+    fresh(session)
+    assert put(session, "A2", "E5", "B1", "A1")[-1] is False  # suicide
+    assert session.play(1, gtp.parse_vertex("A2", 5)) is False
+    fresh(session)
+    # a ko around B2 and C2
+    assert all(put(session, "B3", "C3", "A2", "D2", "B1", "C1", "E5", "B2", "C2"))
+    assert session.board()[3].tolist() == [1, 0, 1, -1, 0]
+    before = session.board()
+    assert session.play(1, gtp.parse_vertex("B2", 5)) is False
+    assert session.play(1, PASS)
+    assert session.play(0, PASS)
+    assert session.play(1, gtp.parse_vertex("B2", 5)) is False  # no longer a ko, but the position was there
+    np.testing.assert_array_equal(session.board(), before)
+
+
+def test_a_colour_may_move_twice_and_play_goes_on_after_two_passes(session) -> None:
+    fresh(session)
+    assert session.play(0, 0)
+    assert session.play(0, 1)  # handicap stones
+    assert session.play(1, PASS)
+    assert session.play(0, PASS)
+    assert session.play(0, 2)
+    assert session.board()[0].tolist() == [1, 1, 1, 0, 0]
+    assert session.undo()  # with the pass that was put in
+    assert session.board()[0].tolist() == [1, 1, 0, 0, 0]
+    assert session.choose(1) in range(26)
+
+
+def test_an_agent_that_remembers_is_shown_every_position_once() -> None:
+    def act(state, obs, memory, key):
+        return np.full(1, PASS, np.int32) * 1, memory + 1
+
+    player = arena.Player(lambda num: jax.numpy.zeros(num, jax.numpy.int32), lambda *args: act(*args))
+    session = Session(player, 5, 7.5)
+    session.play(0, 0)
+    session.choose(1)
+    session.play(0, 1)
+    assert session._past[-1].memory.tolist() == [3]
+    session.undo()
+    assert session._past[-1].memory.tolist() == [2]
+
+
+# Engines
+
+
+def play(session: Session, command: str, num: int, openings: int = 0, timeout: float = 30.0):
+    return opponents.play_games(fresh(session), command, num, openings, timeout, seed=0)
+
+
+def test_games_are_played_to_the_end_with_both_colours(session, puppet) -> None:
+    name, games = play(session, puppet(), 2, openings=2)
+    assert name == "Puppet 1"
+    assert [game.colour for game in games] == [0, 1]
+    assert games[0].moves[:2] == games[1].moves[:2]
+    assert games[0].ended in ("passes", "limit")
+    summary = opponents.summarise(games)
+    assert summary["counted"] == summary["games"] == 2
+    assert all(pair["engine"] == "W+0.5" for pair in summary["scores_that_differ"])
+
+
+@pytest.mark.parametrize(
+    ("answers", "ended", "result"),
+    [
+        (["resign"], "resignation", 1),
+        (["crash"], "engine lost", None),
+        (["hang"], "engine lost", None),
+        (["Z9"], "protocol error", None),
+    ],
+)
+def test_engines_that_do_not_finish(session, puppet, answers, ended, result) -> None:
+    _, games = play(session, puppet(*answers), 1, timeout=1.0)
+    assert ended in games[0].ended
+    assert games[0].result == result
+
+
+def test_an_illegal_move_of_an_engine_does_not_count(session, puppet) -> None:
+    games = play(session, puppet("C3", "C3"), 1)[1]
+    assert games[0].ended == "illegal move C3 of the engine"
+    assert games[0].result is None
+    assert opponents.record(games[0], session, "me", "it").count("RE[Void]") == 1
+
+
+def test_an_engine_that_never_finishes_stops_the_match(session, puppet) -> None:
+    with pytest.raises(RunError, match="finished none of 3 games"):
+        play(session, puppet("crash"), 20)
+    with pytest.raises(RunError, match="install 'no_such_engine'"):
+        play(session, "no_such_engine", 1)
+
+
+def test_the_referee_counts_the_area(session, puppet) -> None:
+    fresh(session)
+    opponents_game = opponents.Game([12, PASS, PASS], 0, 1, "passes", "B+17.5", None)
+    assert "RE[B+17.5]" in opponents.record(opponents_game, session, "me", "it")
+    put(session, "C3", "PASS", "PASS")
+    assert gtp.score(session.board(), session.komi) == "B+17.5"
+
+
+# Ratings
+
+
+def test_ratings_by_hand() -> None:
+    pairs = [{"first": "a", "second": "b", "wins": 7, "draws": 1, "losses": 1}]
+    (first, second) = rate(["a", "b"], pairs)
+    # (7.5 + 0.5) of 10 points: odds of 4
+    assert (first["name"], second["name"]) == ("a", "b")
+    assert first["elo"] - second["elo"] == pytest.approx(400 * np.log10(4), rel=1e-3)
+    assert first["interval"][0] < first["elo"] < first["interval"][1]
+
+
+def test_ratings_of_three_agree_with_odds_that_multiply() -> None:
+    # a beats b with odds of 3, b beats c with odds of 3, so that a beats c with odds of 9; counts include the draw
+    pairs = [
+        {"first": "a", "second": "b", "wins": 74, "draws": 1, "losses": 24},
+        {"first": "b", "second": "c", "wins": 74, "draws": 1, "losses": 24},
+        {"first": "a", "second": "c", "wins": 89, "draws": 1, "losses": 9},
+    ]
+    elo = {row["name"]: row["elo"] for row in rate(["a", "b", "c"], pairs)}
+    assert elo["a"] - elo["b"] == pytest.approx(400 * np.log10(3), abs=3)
+    assert elo["a"] - elo["c"] == pytest.approx(400 * np.log10(9), abs=6)
+
+
+# The commands
+
+
+def test_a_round_robin_is_played_and_written(runs, tmp_path, capsys) -> None:
+    out = tmp_path / "match"
+    names = [str(runs / "xo"), str(runs / "xo2"), "random"]
+    assert main(["match", *names, "--games", "10", "--out", str(out)]) == 0
+    report = json.loads((out / matches.FILE).read_text())
+    assert [(pair["first"], pair["second"]) for pair in report["pairs"]] == [
+        (names[0], names[1]),
+        (names[0], names[2]),
+        (names[1], names[2]),
+    ]
+    assert all(pair["wins"] + pair["draws"] + pair["losses"] == 10 for pair in report["pairs"])
+    assert {row["name"] for row in report["elo"]} == set(names)
+    assert "Elo" in capsys.readouterr().out
+
+
+def test_every_seed_plays_an_engine_and_the_games_are_kept(runs, puppet, tmp_path, capsys) -> None:
+    out = tmp_path / "match"
+    engine = puppet("resign")
+    assert main(["match", str(runs / "go"), "--opponent", engine, "--games", "2", "--out", str(out)]) == 0
+    report = json.loads((out / matches.FILE).read_text())
+    assert [row["seed"] for row in report["seeds"]] == [0, 1]
+    assert report["runs"][0]["win_rate"] == 1.0
+    games = sorted(path.name for path in (out / matches.GAMES).iterdir())
+    assert games == [f"0_seed_{seed}_game_00{i}.sgf" for seed in (0, 1) for i in (0, 1)]
+    assert "RE[B+R]" in (out / matches.GAMES / games[0]).read_text()
+    assert "Puppet 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{runs}/xo"], "one run has nobody to play with"),
+        (["{runs}/xo", "{runs}/xo"], "against itself"),
+        (["random", "{runs}/one_player"], "has one player"),
+        (["{runs}/xo", "{runs}/go"], "different games"),
+        (["{runs}/xo", "--opponent", "gnugo"], "does not play Go"),
+        (["{runs}/nothing", "random"], "give a directory written by train"),
+        (["{runs}/go", "--opponent", "no_such_engine"], "install 'no_such_engine'"),
+        (["{runs}/go", "random", "--sampled", "--simulations", "2"], "give one of them"),
+        (["{runs}/go", "random", "--search", "gumbel"], "--search gumbel needs --simulations"),
+    ],
+)
+def test_matches_that_cannot_be_played_end_in_one_line(runs, tmp_path, capsys, arguments, words) -> None:
+    filled = [text.format(runs=runs) for text in arguments]
+    assert main(["match", *filled, "--out", str(tmp_path / "new")]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert words in error
+    assert not (tmp_path / "new").exists()
+
+
+def test_results_are_not_overwritten(runs, tmp_path, capsys) -> None:
+    (tmp_path / "kept").write_text("mine")
+    assert main(["match", str(runs / "xo"), "random", "--out", str(tmp_path)]) == 2
+    assert (tmp_path / "kept").read_text() == "mine"
+
+
+def test_the_engine_command_refuses_what_it_cannot_play(runs, capsys) -> None:
+    assert main(["gtp", str(runs / "xo")]) == 2
+    assert "does not play Go" in capsys.readouterr().err
+    assert main(["gtp", str(runs / "go"), "--agent", "7"]) == 2
+    assert "choose --agent from 0, 1" in capsys.readouterr().err
+
+
+def own_engine(runs: Path) -> str:
+    return f"{sys.executable} -m purejax_sc gtp {runs / 'go'}"
+
+
+def test_our_engine_speaks_the_protocol(runs) -> None:
+    with Engine(own_engine(runs), 120.0) as engine:
+        assert engine.name().startswith("purejax_sc go")
+        engine.set_up(5, 7.5)
+        engine.play(0, 12, 5)
+        assert engine.genmove(1, 5) in range(26)
+        with pytest.raises(gtp.GtpError, match="illegal move"):
+            engine.play(0, 12, 5)
+        with pytest.raises(gtp.GtpError, match="unknown command"):
+            engine.send("make me a sandwich")
+        engine.send("undo")
+        assert engine.final_score() == "B+17.5"
+    with pytest.raises(gtp.GtpError, match="does not play on 9x9"), Engine(own_engine(runs), 120.0) as engine:
+        engine.set_up(9, 7.5)
+
+
+def test_our_engine_plays_20_games_with_gnu_go(runs, gnugo_command) -> None:
+    """Nobody between the two: every move of one is told to the other, and both score the same board."""
+    with Engine(gnugo_command, 60.0) as theirs, Engine(own_engine(runs), 120.0) as ours:
+        for game in range(20):
+            sides = (ours, theirs) if game % 2 == 0 else (theirs, ours)
+            for engine in sides:
+                engine.set_up(5, 7.5)
+            moves: list[int] = []
+            while moves[-2:] != [PASS, PASS] and len(moves) < 100:
+                mover = len(moves) % 2
+                action = sides[mover].genmove(mover, 5)
+                if action is None:
+                    break
+                sides[1 - mover].play(mover, action, 5)
+                moves.append(action)
+            assert ours.final_score() is not None

@@ -1,0 +1,48 @@
+"""`purejax-sc levels`: files of levels and sheets of pictures, and how mistakes end."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from purejax_sc.cli.commands import main
+from purejax_sc.envs import boxoban
+
+EASY = ["positions=256", "--difficulty", "40"]
+
+
+def test_levels_are_written_and_drawn(tmp_path: Path, capsys) -> None:
+    out, sheet = tmp_path / "levels.npy", tmp_path / "sheet.png"
+    assert main(["levels", *EASY, "--num", "30", "--out", str(out), "--render", str(sheet)]) == 0
+    grids = boxoban.read(out)
+    assert grids.shape == (30, 10, 10)
+    assert len({grid.tobytes() for grid in grids}) == 30
+    with Image.open(sheet) as picture:
+        assert picture.size == (10 * 84 + 4, 2 * 84 + 4)  # 20 levels of 80 pixels
+    assert "tries_per_s" in capsys.readouterr().out
+    # the same levels as text
+    text = tmp_path / "levels.txt"
+    assert main(["levels", f"file={out}", "--num", "10", "--out", str(text), "--quiet"]) == 0
+    np.testing.assert_array_equal(boxoban.read(text), grids[:10])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "levels.jpg"], "let --out end in .npy"),
+        (["--out", "levels.npy", "--render", "sheet.gif"], "let --render end in .png"),
+        (["--out", "levels.npy", "--difficulty", "2"], "levels.depth=2"),
+        (["--out", "levels.npy", "dept=40"], "did you mean 'levels.depth'?"),
+        (["--out", "levels.npy", "file=none.txt"], "cannot read levels from none.txt"),
+        (["--out", "there.npy"], "there.npy exists"),
+    ],
+)
+def test_mistakes_are_one_line(words, message, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.npy").write_text("")
+    assert main(["levels", "--num", "5", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["there.npy"]

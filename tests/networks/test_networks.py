@@ -1,0 +1,493 @@
+"""Networks: convolutions against flax's, and what every kind of network promises the learner."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from purejax_sc import networks
+from purejax_sc.config import Config, ConfigError, MuesliConfig, NetworkConfig
+from purejax_sc.networks import action_planes, make_model, min_max, standardise
+from purejax_sc.networks.conv import Conv, max_pool
+from purejax_sc.types import EnvSpec, Observation
+
+A, BINS = 5, 21
+SPEC = EnvSpec(num_actions=A, obs_shape=(12, 12, 3), obs_dtype=np.dtype("uint8"), two_player=False)
+NETWORKS = {
+    "mlp": NetworkConfig(kind="mlp", width=16, head_width=8, depth=2, model_blocks=2),
+    "minatar": NetworkConfig(kind="minatar", width=16, head_width=8, channels=(4, 4)),
+    "impala": NetworkConfig(kind="impala", width=16, head_width=8, channels=(4,), model_width=6),
+    "resnet": NetworkConfig(kind="resnet", width=16, head_width=8, channels=(4, 4)),
+    "muzero": NetworkConfig(kind="muzero", head_width=8, channels=(4,), blocks=1),
+}
+LATENTS = {  # shapes of e and z
+    "mlp": ((16,), (16,)),
+    "minatar": ((16,), (16,)),
+    "impala": ((16,), (12,)),
+    "resnet": ((16,), (16,)),
+    "muzero": ((12, 12, 4), (12, 12, 4)),
+}
+
+
+def make(network, spec=SPEC):
+    return make_model(Config(env="any", network=network, muesli=MuesliConfig(bins=BINS, bins_max=10.0)), spec)
+
+
+@functools.cache
+def built(kind):
+    """The model of a kind and parameters for it."""
+    model = make(NETWORKS[kind])
+    return model, jax.jit(model.init)(jax.random.key(0))
+
+
+@functools.cache
+def encoder(kind):
+    return jax.jit(built(kind)[0].encode)
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def model(kind):
+    return built(kind)[0]
+
+
+@pytest.fixture
+def params(kind):
+    return built(kind)[1]
+
+
+@pytest.fixture
+def encode(kind):
+    return encoder(kind)
+
+
+@pytest.fixture
+def impala():
+    return *built("impala"), encoder("impala")
+
+
+def observations(seed, steps, batch, first=()):
+    """Random observations [steps, batch, ...]. `first` lists the (t, b) at which an episode starts."""
+    rng = np.random.default_rng(seed)
+    starts = np.zeros((steps, batch), bool)
+    for t, b in first:
+        starts[t, b] = True
+    return Observation(
+        frame=jnp.asarray(rng.integers(0, 256, (steps, batch, *SPEC.obs_shape), dtype=np.uint8)),
+        legal=jnp.ones((steps, batch, A), bool),
+        prev_action=jnp.asarray(rng.integers(0, A, (steps, batch), dtype=np.int32)),
+        prev_reward=jnp.asarray(rng.normal(size=(steps, batch)), jnp.float32),
+        first=jnp.asarray(starts),
+        valid=jnp.ones((steps, batch), bool),
+    )
+
+
+def random_carry(model, seed, batch):
+    leaves, structure = jax.tree.flatten(model.initial_carry(batch))
+    rng = np.random.default_rng(seed)
+    return structure.unflatten([jnp.asarray(rng.uniform(-1, 1, x.shape), x.dtype) for x in leaves])
+
+
+def assert_close(x, y, atol=1e-5):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol), x, y)
+
+
+# --- Convolutions ---
+
+
+@pytest.mark.parametrize("form", ["matmul", "banded", "lax"])
+@pytest.mark.parametrize(
+    ("kernel_size", "strides", "padding"),
+    [
+        ((3, 3), (1, 1), "SAME"),
+        ((3, 3), (1, 1), "VALID"),
+        ((3, 3), (2, 2), "SAME"),
+        ((3, 2), (2, 3), "VALID"),
+        ((4, 4), (3, 1), "SAME"),
+        ((1, 1), (1, 1), "SAME"),
+        ((1, 1), (2, 2), "VALID"),
+    ],
+)
+def test_conv_equals_flax_conv_with_the_same_parameters(form, kernel_size, strides, padding):
+    x = jax.random.normal(jax.random.key(0), (2, 7, 8, 3))
+    ours = Conv(4, kernel_size, strides, padding, form)
+    theirs = nn.Conv(4, kernel_size, strides, padding)
+    params = theirs.init(jax.random.key(1), x)
+    assert_close(ours.init(jax.random.key(1), x), params, atol=0)
+    assert_close(ours.apply(params, x), theirs.apply(params, x))
+
+    def loss(conv, params, x):
+        return jnp.sum(jnp.sin(conv.apply(params, x)))
+
+    assert_close(*(jax.grad(loss, argnums=(1, 2))(conv, params, x) for conv in (ours, theirs)))
+
+
+def test_conv_of_a_2x2_image_by_hand():
+    # A 3x3 kernel of ones with SAME padding sees all four pixels from everywhere: 1 + 2 + 3 + 4 = 10, bias 0.5.
+    x = jnp.array([[1.0, 2.0], [3.0, 4.0]]).reshape(1, 2, 2, 1)
+    params = {"params": {"kernel": jnp.ones((3, 3, 1, 1)), "bias": jnp.array([0.5])}}
+    for form in ("matmul", "banded", "lax"):
+        np.testing.assert_allclose(Conv(1, form=form).apply(params, x), jnp.full((1, 2, 2, 1), 10.5))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(2, 5, 7, 3), (1, 6, 4, 2), (3, 1, 2, 1)])
+def test_max_pool_equals_flax_with_its_gradient(shape, stride):
+    x = jax.random.normal(jax.random.key(0), shape)  # no two are equal
+
+    def theirs(x):
+        return nn.max_pool(x, (3, 3), strides=(stride, stride), padding="SAME")
+
+    np.testing.assert_array_equal(max_pool(x, stride), theirs(x))
+    weights = jax.random.normal(jax.random.key(1), theirs(x).shape)
+    ours, expected = (
+        jax.grad(lambda x, f=f: jnp.sum(weights * f(x)))(x)
+        for f in (functools.partial(max_pool, stride=stride), theirs)
+    )
+    np.testing.assert_allclose(ours, expected, atol=1e-6)
+
+
+def test_equal_maxima_share_the_gradient():
+    gradient = jax.grad(lambda x: jnp.sum(max_pool(x, 3)))(jnp.zeros((1, 3, 3, 1)))
+    np.testing.assert_allclose(jnp.sum(gradient), 1.0)
+    assert (gradient > 0).all()
+
+
+def test_conv_refuses_more_than_one_batch_axis():
+    with pytest.raises(AssertionError):
+        Conv(1).init(jax.random.key(0), jnp.zeros((2, 2, 4, 4, 1)))
+
+
+def uses_xla_convolution(model, params):
+    obs, carry = observations(0, 3, 2), model.initial_carry(2)
+    return "conv_general_dilated" in str(jax.make_jaxpr(model.encode)(params.encoder, obs, carry))
+
+
+@pytest.mark.parametrize("kind", ["minatar", "impala", "muzero"])
+def test_form_of_the_convolutions_is_chosen_by_the_config_and_leaves_the_parameters(kind):
+    _, params = built(kind)
+    used = {}
+    for form in ("matmul", "banded", "lax", "auto"):
+        model = make(NETWORKS[kind].model_copy(update={"conv": form}))
+        assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, jax.eval_shape(model.init, jax.random.key(0)))
+        used[form] = uses_xla_convolution(model, params)
+    assert used == {"matmul": False, "banded": False, "lax": True, "auto": jax.default_backend() != "cpu"}
+
+
+# --- What every kind promises ---
+
+
+def test_shapes(kind, model, params):
+    T, B = 3, 2
+    e_shape, z_shape = LATENTS[kind]
+
+    def everything(params, obs, carry, a):
+        encoding, carry = model.encode(params.encoder, obs, carry)
+        e = encoding[0]
+        z = model.start(params.dynamics, e)
+        z_next, reward = model.step(params.dynamics, params.reward, z, a)
+        scalars = (reward, model.value(params.value, z), model.root_value(params.root_value, e))
+        policies = (model.policy(params.policy, z), model.root_policy(params.root_policy, e))
+        return encoding, carry, (z, z_next), scalars, [model.decode(x) for x in scalars], policies
+
+    carry = model.initial_carry(B)
+    outputs = jax.eval_shape(everything, params, observations(0, T, B), carry, jnp.zeros((B, A)))
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves((params, outputs)))
+    encoding, next_carry, latents, scalars, decoded, policies = jax.tree.map(lambda x: x.shape, outputs)
+    assert encoding == (T, B, *e_shape)
+    assert next_carry == jax.tree.map(jnp.shape, carry)
+    assert set(latents) == {(B, *z_shape)}
+    assert (set(scalars), set(decoded), set(policies)) == ({(B, BINS)}, {(B,)}, {(B, A)})
+
+
+def test_encoding_a_sequence_equals_encoding_it_step_by_step(model, params, encode):
+    T, B = 3, 2
+    obs = observations(1, T, B, first=[(1, 1)])
+    whole, last_carry = encode(params.encoder, obs, random_carry(model, 2, B))
+    carry, steps = random_carry(model, 2, B), []
+    for t in range(T):
+        e, carry = encode(params.encoder, jax.tree.map(lambda x, t=t: x[t : t + 1], obs), carry)
+        steps.append(e)
+    assert_close(whole, jnp.concatenate(steps))
+    assert_close(last_carry, carry)
+
+
+def test_parameters_of_many_seeds_under_vmap_equal_single_ones(model, params):
+    B = 2
+    obs, carry = observations(3, 3, B), random_carry(model, 3, B)
+    seeds = [params, jax.tree.map(lambda x: 0.5 * x + 0.01, params)]
+
+    def run(params):
+        e = model.encode(params.encoder, obs, carry)[0][-1]
+        z, reward = model.step(params.dynamics, params.reward, model.start(params.dynamics, e), jnp.eye(A)[:B])
+        return e, model.decode(reward), model.policy(params.policy, z)
+
+    run_one = jax.jit(run)
+    together = jax.jit(jax.vmap(run))(jax.tree.map(lambda *leaves: jnp.stack(leaves), *seeds))
+    for i, seed in enumerate(seeds):
+        assert_close(jax.tree.map(lambda x, i=i: x[i], together), run_one(seed), atol=1e-4)
+
+
+def test_heads_in_imagination_share_nothing_with_root_heads(model, params, encode):
+    e = encode(params.encoder, observations(4, 3, 2), model.initial_carry(2))[0][0]
+
+    def imagined(params):
+        z, reward = model.step(params.dynamics, params.reward, model.start(params.dynamics, e), jnp.eye(A)[:2])
+        outputs = (reward, model.value(params.value, z), model.policy(params.policy, z))
+        return sum(jnp.sum(jnp.sin(x)) for x in outputs)
+
+    def root(params):
+        return sum(
+            jnp.sum(jnp.sin(x))
+            for x in (model.root_value(params.root_value, e), model.root_policy(params.root_policy, e))
+        )
+
+    def used(loss):
+        norms = jax.tree.map(lambda g: float(jnp.sum(jnp.abs(g))), jax.jit(jax.grad(loss))(params))
+        return {part for part, tree in norms._asdict().items() if sum(jax.tree.leaves(tree)) > 0}
+
+    assert used(imagined) == {"dynamics", "reward", "value", "policy"}
+    assert used(root) == {"root_value", "root_policy"}
+
+
+def test_parts_start_from_different_parameters(params):
+    # Value and root value have the same shapes where e and z have: one key for both would make them equal.
+    for x, y in ((params.value, params.root_value), (params.value, params.reward), (params.policy, params.root_policy)):
+        # Biases, and the last layer of rewards and values, start at 0 everywhere.
+        pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
+        random = [(a, b) for a, b in pairs if a.shape == b.shape and np.any(np.asarray(a) != 0)]
+        assert not any(np.allclose(a, b) for a, b in random)
+
+
+def test_first_values_are_zero_and_first_policies_near_uniform(model, params, encode):
+    e = encode(params.encoder, observations(5, 3, 2), model.initial_carry(2))[0][0]
+    z = model.start(params.dynamics, e)
+    logits = (model.policy(params.policy, z), model.root_policy(params.root_policy, e))
+    assert all(np.max(np.abs(x)) < 0.3 for x in logits)
+    _, reward = model.step(params.dynamics, params.reward, z, jnp.eye(A)[:1].repeat(len(z), 0))
+    outs = (reward, model.value(params.value, z), model.root_value(params.root_value, e))
+    assert all(np.max(np.abs(model.decode(out))) < 1e-4 for out in outs)
+
+
+def test_a_long_imagination_stays_bounded_and_depends_on_the_action(model, params, encode):
+    e = encode(params.encoder, observations(6, 3, 2), model.initial_carry(2))[0][0]
+
+    def imagine(a):
+        def step(z, _):
+            return model.step(params.dynamics, params.reward, z, a)
+
+        return jax.lax.scan(step, model.start(params.dynamics, e), length=50)
+
+    run = jax.jit(imagine)
+    z, rewards = run(jnp.eye(A)[:2])
+    assert np.all(np.isfinite(model.decode(rewards)))
+    assert np.max(np.abs(z)) < 60.0  # an LSTM's cell grows by less than 1 per step
+    assert not np.allclose(z, run(jnp.eye(A)[2:4])[0], atol=1e-4)
+
+
+def test_decode_inverts_certain_predictions():
+    model = make(NETWORKS["mlp"])
+    # With 21 atoms in [-10, 10] the middle one is 0. h(99) = sqrt(100) - 1 + 0.099 = 9.099, between the last two.
+    atoms = jnp.linspace(-10.0, 10.0, BINS)
+    assert model.decode(1e3 * jax.nn.one_hot(10, BINS)) == 0.0
+    mixed = jnp.log(jnp.maximum(1.0 - jnp.abs(atoms - 9.099), 1e-30))
+    np.testing.assert_allclose(model.decode(mixed), 99.0, rtol=1e-4)
+
+
+# --- The recurrent encoder ---
+
+
+def test_first_equals_a_fresh_carry(impala):
+    model, params, encode = impala
+    fresh = encode(params.encoder, observations(7, 3, 2), model.initial_carry(2))
+    reset = encode(params.encoder, observations(7, 3, 2, first=[(0, 0), (0, 1)]), random_carry(model, 8, 2))
+    kept = encode(params.encoder, observations(7, 3, 2), random_carry(model, 8, 2))
+    assert_close(reset, fresh, atol=0)
+    assert not np.allclose(kept[0], fresh[0], atol=1e-3)
+
+
+def test_an_episode_start_inside_a_sequence_resets_that_row_only(impala):
+    model, params, encode = impala
+    obs, carry = observations(9, 3, 2), random_carry(model, 9, 2)
+    running, _ = encode(params.encoder, obs, carry)
+    reset, _ = encode(params.encoder, observations(9, 3, 2, first=[(2, 0)]), carry)
+    fresh, _ = encode(params.encoder, jax.tree.map(lambda x: x[2:], obs), model.initial_carry(2))
+    assert_close(reset[:, 1], running[:, 1])
+    assert_close(reset[:2, 0], running[:2, 0])
+    assert_close(reset[2, 0], fresh[0, 0])
+    assert not np.allclose(reset[2, 0], running[2, 0], atol=1e-3)
+
+
+def test_encoder_reads_the_previous_action_and_reward(impala):
+    model, params, encode = impala
+    obs, carry = observations(10, 3, 2), model.initial_carry(2)
+    e, _ = encode(params.encoder, obs, carry)
+    for other in (
+        obs._replace(prev_action=(obs.prev_action + 1) % A),
+        obs._replace(prev_reward=obs.prev_reward + 1.0),
+    ):
+        assert not np.allclose(e, encode(params.encoder, other, carry)[0], atol=1e-3)
+
+
+def test_heads_of_the_lstm_model_read_its_hidden_half(impala):
+    model, params, _ = impala
+    z = jax.random.normal(jax.random.key(11), (1, 12))
+    by_z = jax.jacobian(lambda z: model.policy(params.policy, z))(z)  # the value's last layer starts at 0
+    assert np.all(by_z[..., :6] == 0.0)
+    assert np.any(by_z[..., 6:] != 0.0)
+
+
+def test_start_of_the_lstm_model_is_a_cell_and_its_tanh(impala):
+    model, params, _ = impala
+    z = model.start(params.dynamics, jax.random.normal(jax.random.key(12), (2, 16)))
+    np.testing.assert_allclose(z[:, 6:], jnp.tanh(z[:, :6]), rtol=1e-6)
+
+
+def test_full_size_impala_network_has_the_papers_shapes():
+    network = NetworkConfig(kind="impala", width=512, model_width=1024, channels=(64, 128, 128, 64), head_width=128)
+    spec = EnvSpec(num_actions=18, obs_shape=(96, 96, 3), obs_dtype=np.dtype("uint8"), two_player=False)
+    model = make_model(Config(env="any", network=network), spec)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = jax.tree.map(lambda x: x.shape, params._asdict())
+    torso, lstm = (shapes["encoder"]["params"][name] for name in ("torso", "lstm"))
+    # Five convolutions per section: one to the new channels, then two residual blocks of two.
+    sections = [(3, 64), (64, 128), (128, 128), (128, 64)]
+    wanted = [(3, 3, *pair) for old, new in sections for pair in [(old, new), *[(new, new)] * 4]]
+    assert [torso[f"Conv_{i}"]["kernel"] for i in range(20)] == wanted
+    assert torso["Dense_0"]["kernel"] == (6 * 6 * 64, 512)  # 96 -> 48 -> 24 -> 12 -> 6
+    assert lstm["Dense_0"]["kernel"] == (512 + 18 + 1 + 512, 4 * 512)  # torso, action, reward, hidden
+    dynamics = shapes["dynamics"]["params"]
+    assert dynamics["first_cell"]["kernel"] == (512, 1024)
+    assert dynamics["lstm"]["Dense_0"]["kernel"] == (18 + 1024, 4 * 1024)
+    heads = {"root_value": (512, 601), "root_policy": (512, 18), "value": (1024, 601), "policy": (1024, 18)}
+    for part, (read, outputs) in {**heads, "reward": (1024, 601)}.items():
+        head = shapes[part]["params"]
+        assert (head["Dense_0"]["kernel"], head["Dense_1"]["kernel"]) == ((read, 128), (128, outputs))
+
+
+# --- Pieces ---
+
+
+def test_action_planes_of_a_board_game():
+    # 2x3 board and a pass: A = 7. Half on the point (1, 0), which is action 3, and half on the pass.
+    planes = action_planes(jnp.array([[0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.5]]), 2, 3)
+    np.testing.assert_array_equal(planes[0, :, :, 0], [[0.0, 0.0, 0.0], [0.5, 0.0, 0.0]])
+    np.testing.assert_array_equal(planes[0, :, :, 1], np.full((2, 3), 0.5))
+
+
+def test_action_planes_of_another_game_are_constant():
+    planes = action_planes(jnp.eye(4)[:2], 2, 3)
+    assert planes.shape == (2, 2, 3, 4)
+    np.testing.assert_array_equal(planes[1], np.broadcast_to([0.0, 1.0, 0.0, 0.0], (2, 3, 4)))
+
+
+def test_board_game_model_reads_stones_and_pass():
+    spec = EnvSpec(num_actions=10, obs_shape=(3, 3, 2), obs_dtype=np.dtype("bool"), two_player=True)
+    model = make(NETWORKS["muzero"], spec)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    first_kernel = shapes.dynamics["params"]["PlaneTower_0"]["Conv_0"]["kernel"]
+    assert first_kernel.shape == (3, 3, 4 + 2, 4)  # 4 planes of the latent, the stone, the pass
+    leaves, structure = jax.tree.flatten(shapes)
+    rng = np.random.default_rng(0)
+    params = structure.unflatten([jnp.asarray(rng.normal(size=x.shape), x.dtype) for x in leaves])
+    z = jnp.broadcast_to(jax.random.uniform(jax.random.key(1), (1, 3, 3, 4)), (10, 3, 3, 4))
+    z_next, _ = jax.jit(model.step)(params.dynamics, params.reward, z, jnp.eye(10))
+    distances = jnp.sum((z_next[:, None] - z_next[None]) ** 2, axis=(2, 3, 4))
+    assert np.min(distances + jnp.eye(10)) > 1e-4  # every move leads elsewhere
+    assert np.min(z_next) == 0.0
+    assert np.max(z_next) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_normalisations_by_hand():
+    # Mean 2, deviations -1 and 1, variance 1.   Range 1 to 5: 0, 1/4, 1/2, 1.
+    np.testing.assert_allclose(standardise(jnp.array([[1.0, 3.0]])), [[-1.0, 1.0]], rtol=1e-5)
+    z = jnp.array([1.0, 2.0, 3.0, 5.0]).reshape(1, 2, 2, 1)
+    np.testing.assert_allclose(min_max(z).ravel(), [0.0, 0.25, 0.5, 1.0], rtol=1e-5)
+    for normalise, constant in ((standardise, jnp.full((1, 3), 7.0)), (min_max, jnp.full((1, 2, 2, 1), 7.0))):
+        np.testing.assert_array_equal(normalise(constant), jnp.zeros_like(constant))
+        assert np.all(np.isfinite(jax.grad(lambda z, normalise=normalise: jnp.sum(normalise(z) ** 2))(constant)))
+
+
+def test_linear_heads_have_one_layer():
+    model = make(NetworkConfig(kind="mlp", width=4, head_width=0))
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    assert jax.tree.map(lambda x: x.shape, params.policy)["params"] == {"Dense_0": {"kernel": (4, A), "bias": (A,)}}
+
+
+# --- Impossible sizes ---
+
+
+@pytest.mark.parametrize(
+    ("network", "obs_shape", "cure"),
+    [
+        ({"kind": "minatar"}, (4,), "set network.kind=mlp"),
+        ({"kind": "impala"}, (4,), "set network.kind=mlp"),
+        ({"kind": "muzero", "channels": (8,)}, (4, 4), "set network.kind=mlp"),
+        ({"kind": "minatar", "padding": "VALID"}, (4, 9, 1), "set network.padding=SAME"),
+        ({"kind": "impala", "channels": (4, 8), "pool": (2,)}, (12, 12, 1), "one stride per section"),
+        (
+            {"kind": "impala", "channels": (4,), "patch": 4},
+            (12, 10, 1),
+            "network.patch=4 does not divide a 12x10 frame",
+        ),
+        ({"kind": "muzero", "channels": (8, 16)}, (3, 3, 2), r"set network.channels=\[8\]"),
+    ],
+)
+def test_impossible_sizes_are_refused_with_a_cure(network, obs_shape, cure):
+    with pytest.raises(ConfigError, match=cure) as error:
+        make(NetworkConfig(**network), SPEC._replace(obs_shape=obs_shape))
+    assert "\n" not in str(error.value)
+
+
+def test_the_smallest_possible_frames_work():
+    for network, side in (
+        (NetworkConfig(kind="minatar", channels=(4, 4), padding="VALID"), 5),
+        (NetworkConfig(kind="minatar", channels=(4, 4), padding="SAME"), 1),
+        (NetworkConfig(kind="impala", channels=(4, 8), pool=(1, 2)), 1),
+    ):
+        params = jax.eval_shape(make(network, SPEC._replace(obs_shape=(side, side, 1))).init, jax.random.key(0))
+        assert all(0 not in x.shape for x in jax.tree.leaves(params))
+
+
+def test_resnet_sees_neither_brightness_nor_contrast():
+    model = make_model(Config(env="x", network=NETWORKS["resnet"], muesli=MuesliConfig(bins=BINS)), SPEC)
+    params = model.init(jax.random.key(0))
+    frame = jax.random.randint(jax.random.key(1), (1, 2, *SPEC.obs_shape), 0, 100).astype(jnp.uint8)
+
+    def seen(frame):
+        obs = Observation(frame, *(jnp.zeros((1, 2)) for _ in range(5)))
+        return model.encode(params.encoder, obs, model.initial_carry(2))[0]
+
+    np.testing.assert_allclose(seen(frame), seen(2 * frame + 20), atol=1e-5)
+    assert not np.allclose(seen(frame)[:, 0], seen(frame)[:, 1], atol=1e-2)
+    assert np.isfinite(seen(jnp.full_like(frame, 7))).all()
+
+
+def test_patches_make_channels_of_squares_of_pixels():
+    x = np.arange(2 * 4 * 6 * 3).reshape(2, 4, 6, 3)
+    seen = networks.patches(jnp.asarray(x), 2)
+    assert seen.shape == (2, 2, 3, 12)
+    for row, column in np.ndindex(2, 3):
+        square = x[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        np.testing.assert_array_equal(seen[:, row, column], square.reshape(2, -1))
+    np.testing.assert_array_equal(networks.patches(jnp.asarray(x), 1), x)
+
+
+def test_remat_changes_memory_and_not_numbers():
+    network = NetworkConfig(kind="impala", width=8, model_width=6, channels=(4, 8), head_width=0)
+    plain, frugal = make(network), make(network.model_copy(update={"remat": True}))
+    params, obs = plain.init(jax.random.key(0)), observations(3, 4, 2)
+    assert jax.tree.structure(frugal.init(jax.random.key(0))) == jax.tree.structure(params)
+
+    def loss(encoder, model):
+        return jnp.sum(model.encode(encoder, obs, model.initial_carry(2))[0] ** 2)
+
+    one, other = (jax.value_and_grad(loss)(params.encoder, model) for model in (plain, frugal))
+    assert_close(one, other)

@@ -1,0 +1,439 @@
+"""Comparisons of runs: statistics on paper and against slow loops, common ranges, and the plot command end to end."""
+
+import csv
+import itertools
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from purejax_sc.cli.commands import main
+from purejax_sc.results import compare, plots, statistics
+from purejax_sc.results.compare import Run
+from purejax_sc.results.plots import Curves, RunError
+
+NAN = float("nan")
+HEADER = "seed,update,env_steps,wall_time,episode_return,episode_length"
+
+
+def curves(steps: Sequence[float], *returns: Sequence[float]) -> Curves:
+    return Curves(np.array(steps, float), np.array(returns, float), {})
+
+
+def make_run(label: str, steps: Sequence[float], *returns: Sequence[float], env: str = "A") -> Run:
+    return Run(label, env, label, curves(steps, *returns), float(steps[-1]))
+
+
+def write_run(
+    directory: str, steps: Sequence[int], *returns: Sequence[float], config: str = "env: A\n", seed: int = 0
+) -> None:
+    rows = [
+        f"{number},{i},{step},{i}.0,{'' if np.isnan(values[i]) else values[i]},1"
+        for i, step in enumerate(steps)
+        for number, values in enumerate(returns, seed)
+    ]
+    Path(directory).mkdir(parents=True)
+    Path(directory, "metrics.csv").write_text("\n".join([HEADER, *rows, ""]))
+    Path(directory, "config.yaml").write_text(config)
+
+
+def read_table(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def two_runs(here) -> None:
+    write_run("none", [10, 20], [0, 1], [0, 2])
+    write_run("direct", [10, 20], [0, 2], [0, 4])
+
+
+# --- statistics ---
+
+
+def test_improvement_counts_pairs_and_half_of_ties() -> None:
+    x, y = np.array([1.0, 2.0]), np.array([0.0, 2.0])
+    # 1 > 0, 1 < 2, 2 > 0, 2 = 2: (1 + 0 + 1 + 1/2) / 4
+    assert statistics.improvement(x, y) == 0.625
+    assert statistics.improvement(y, x) == 1 - 0.625
+    assert statistics.improvement(x, x) == 0.5
+
+
+def test_improvement_is_averaged_over_strata() -> None:
+    one = (np.array([1.0, 2.0]), np.array([0.0, 2.0]))  # 0.625, as above
+    two = (np.array([0.0]), np.array([1.0, 2.0, 3.0]))  # 0
+    assert statistics.improvement(one[0], two[0], one[1], two[1]) == 0.3125
+
+
+def test_improvement_equals_loops_and_the_rank_sum() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 4, (5, 7)).astype(float), rng.integers(0, 4, (5, 6)).astype(float)
+    found = statistics.improvement(x, y, axis=1)
+    for row, (a, b) in enumerate(zip(x, y, strict=True)):
+        slow = sum((u > v) + 0.5 * (u == v) for u in a for v in b) / (7 * 6)
+        assert found[row] == pytest.approx(slow)
+        assert found[row] == pytest.approx(scipy.stats.mannwhitneyu(a, b).statistic / (7 * 6))
+
+
+def test_strata_count_the_same_in_the_mean_and_are_pooled_in_the_iqm() -> None:
+    assert statistics.mean(np.zeros(3), np.ones(1)) == 0.5
+    # 0, 4, 6, 10 without the lowest and the highest quarter
+    assert statistics.iqm(np.array([0.0, 10.0]), np.array([4.0, 6.0])) == 5.0
+
+
+def test_stratified_resampling_never_mixes_strata() -> None:
+    strata = (np.full(4, 0.0), np.full(3, 1.0))
+    assert statistics.stratified_interval(strata) == (0.5, 0.5)
+    low, high = statistics.bootstrap_interval(np.concatenate(strata))
+    assert low < 0.5 < high
+
+
+def test_stratified_interval_equals_all_resamples_one_by_one() -> None:
+    x, y = np.array([0.0, 1.0, 5.0]), np.array([2.0, 7.0])
+    every = [
+        (np.mean(a) + np.mean(b)) / 2
+        for a in itertools.product(x, repeat=3)  # 27 resamples, all as likely
+        for b in itertools.product(y, repeat=2)  # 4
+    ]
+    interval = statistics.stratified_interval((x, y), resamples=20_000)
+    np.testing.assert_allclose(interval, np.quantile(every, [0.05, 0.95], method="inverted_cdf"))
+
+
+def test_interval_of_a_two_sample_statistic_resamples_both() -> None:
+    # X is constant: only Y's resamples move P(X > Y) from 0 to 1, (0, 0) and (2, 2) with a quarter each
+    interval = statistics.stratified_interval((np.ones(2), np.array([0.0, 2.0])), statistics.improvement)
+    assert interval == (0, 1)
+
+
+def test_a_stratum_of_one_seed_has_no_interval() -> None:
+    assert statistics.stratified_interval((np.ones(3), np.ones(1))) is None
+
+
+def test_curve_interval_of_the_iqm_ignores_an_outlier() -> None:
+    x = np.array([[100.0]] + [[0.0]] * 11)
+    low, high = statistics.curve_interval(x, statistic=statistics.iqm)
+    assert (low, high) == (0, 0)  # three of twelve are trimmed; four or more outliers come in 2% of resamples
+    assert statistics.curve_interval(x)[1] > 10
+
+
+# --- areas, ranges and scales ---
+
+
+def test_area_on_paper() -> None:
+    grid = np.array([10.0, 20.0, 40.0])
+    # (0 + 2) / 2 * 10 + (2 + 4) / 2 * 20 = 70, over a width of 30
+    assert compare.area(np.array([[0.0, 2.0, 4.0]]), grid) == pytest.approx(7 / 3)
+    assert compare.area(np.array([[3.0], [5.0]]), grid[:1]).tolist() == [3, 5]
+
+
+def test_area_does_not_depend_on_the_grid() -> None:
+    run = curves([10, 20, 40], [0, 2, 4])
+    for grid in ([10, 20, 40], [10, 11, 12, 20, 39, 40], np.union1d(np.linspace(10, 40, 7), 20)):
+        grid = np.array(grid, float)
+        assert compare.area(compare.on_grid(run, grid), grid) == pytest.approx(7 / 3)
+
+
+def test_gaps_are_carried_forward_before_interpolation() -> None:
+    run = curves([10, 20, 30], [1, NAN, 3], [NAN, 4, 2])
+    np.testing.assert_allclose(compare.on_grid(run, np.array([20.0, 25.0, 30.0])), [[1, 2, 3], [4, 3, 2]])
+
+
+def test_area_equals_a_slow_sum() -> None:
+    rng = np.random.default_rng(1)
+    steps = np.cumsum(rng.integers(1, 9, 12)).astype(float)
+    returns = np.where(rng.random((3, 12)) < 0.3, NAN, rng.normal(size=(3, 12)))
+    returns[:, 0] = 0.0
+    run = curves(steps, *returns)
+    grid = steps[(steps >= steps[2]) & (steps <= steps[9])]
+    for seed, found in enumerate(compare.area(compare.on_grid(run, grid), grid)):
+        known = 0.0
+        heights = [known := value if np.isfinite(value) else known for value in returns[seed]]
+        total, count = 0.0, 0
+        for i in range(2, 9):  # the middles of a thousand slices of each piece
+            for share in (np.arange(1000) + 0.5) / 1000:
+                total += (steps[i + 1] - steps[i]) / 1000 * (heights[i] + share * (heights[i + 1] - heights[i]))
+                count += 1
+        assert count == 7000
+        assert found == pytest.approx(total / (steps[9] - steps[2]))
+
+
+def test_range_is_shared_by_every_seed_of_every_run() -> None:
+    long = make_run("long", [10, 20, 30, 40], [NAN, 1, 1, 1], [1, 1, 1, 1])
+    short = make_run("short", [15, 25, 35], [2, 2, 2])
+    # from the first episode of long's first seed to the end of short, with the log points of both
+    assert compare.make_task("A", [long, short]).grid.tolist() == [20, 25, 30, 35]
+
+
+def test_floor_is_the_lowest_recorded_return_and_one_the_best_area() -> None:
+    # areas in [10, 20]: low 1; high (3 + 5) / 2 = 4 and (5 + 7) / 2 = 6, mean 5. The floor lies beyond that range.
+    low = make_run("low", [10, 20, 30], [1, 1, -3])
+    high = make_run("high", [10, 20], [3, 5], [5, 7])
+    comparison = compare.compare([low, high])
+    (task,) = comparison.tasks
+    assert (task.floor, task.best) == (-3, 5)
+    first, second = comparison.rows
+    assert (first.auc.value, first.normalised_auc.value) == (1, 0.5)  # (1 + 3) / (5 + 3)
+    assert (second.auc.value, second.normalised_auc.value) == (5, 1)
+    # two seeds, 4 and 6: a quarter of the resamples is (4, 4) and a quarter (6, 6)
+    assert second.auc.interval == (4, 6)
+    assert second.normalised_auc.interval == (7 / 8, 9 / 8)
+    assert first.normalised_auc.interval is None
+
+
+def test_final_returns_count_up_to_the_end_of_the_shortest_run() -> None:
+    long = make_run("long", [10, 20, 30], [0, 1, 9])
+    short = make_run("short", [10, 20], [0, 2])
+    comparison = compare.compare([long, short])
+    assert [row.mean.value for row in comparison.rows] == [1, 2]
+    assert [row.env_steps_to for row in comparison.rows] == [20, 20]
+    assert comparison.rows[1].improvement.value == 1
+    assert compare.notes(comparison) == ["A: scores count up to 20 environment steps, the end of the shortest run"]
+
+
+@pytest.mark.parametrize("height", [0.0, 0.7, -3.1])
+def test_returns_that_never_change_have_no_scale(height: float) -> None:
+    runs = [make_run(label, [1, 2, 4], [height] * 3, [height] * 3) for label in ("none", "direct")]
+    for row in compare.compare(runs).rows:
+        assert row.normalised_auc == compare.Estimate()
+        assert row.mean.value == pytest.approx(height)
+    assert row.improvement == compare.Estimate(0.5, (0.5, 0.5))
+
+
+def test_runs_without_a_common_range_are_refused() -> None:
+    late = make_run("late", [10, 20, 30], [NAN, NAN, 1])
+    with pytest.raises(RunError, match=r"short ends at 20 environment steps.*train it for longer"):
+        compare.compare([late, make_run("short", [10, 20], [1, 1])])
+
+
+# --- methods over tasks ---
+
+
+def test_aggregate_over_tasks_on_paper() -> None:
+    runs = [
+        make_run("none", [0, 1], [0, 2], [0, 2], env="A"),  # area 1 each
+        make_run("direct", [0, 1], [0, 4], [0, 4], env="A"),  # area 2: scale of A is 0 to 2
+        make_run("none", [0, 1], [10, 30], [10, 30], env="B"),  # area 20: scale of B is 10 to 20
+        make_run("direct", [0, 1], [10, 20], [10, 20], env="B"),  # area 15
+    ]
+    comparison = compare.compare(runs)
+    assert comparison.methods == ["none", "direct"]
+    assert [(row.environment, row.method) for row in comparison.rows] == [
+        (env, label) for env in ("A", "B", "all") for label in ("none", "direct")
+    ]
+    none, direct = comparison.rows[4:]
+    # AUC: none 1/2 and 1, direct 1 and 1/2. Final: none 2/2 and 20/10, direct 4/2 and 10/10. Wins: one task each.
+    for row in (none, direct):
+        assert (row.unit, row.seeds) == ("normalised", 4)
+        assert row.normalised_auc == compare.Estimate(0.75, (0.75, 0.75))  # seeds agree, and tasks are not resampled
+        assert row.mean == compare.Estimate(1.5, (1.5, 1.5))
+        assert row.iqm.value == 1.5  # 1, 1, 2, 2 without one at each end
+    assert direct.improvement == compare.Estimate(0.5, (0.5, 0.5))
+    assert (none.against, direct.against) == ("", "none")
+
+
+def test_only_methods_found_on_every_task_are_aggregated() -> None:
+    runs = [
+        make_run("dyna", [0, 1], [0, 1], env="A"),
+        make_run("none", [0, 1], [0, 2], env="A"),
+        make_run("direct", [0, 1], [0, 4], env="B"),
+        make_run("none", [0, 1], [0, 1], env="B"),
+    ]
+    comparison = compare.compare(runs)
+    assert comparison.methods == ["none"]
+    # labels were first given in the order dyna, none, direct: the first of them on each task is the one to beat
+    assert [(row.environment, row.method, row.against) for row in comparison.rows] == [
+        ("A", "dyna", ""),
+        ("A", "none", "dyna"),
+        ("B", "none", ""),
+        ("B", "direct", "none"),
+        ("all", "none", ""),
+    ]
+    unmatched = compare.compare([runs[0], runs[2]])
+    assert unmatched.methods == []
+    assert "none=DIR none=DIR" in compare.notes(unmatched)[0]
+
+
+def test_labels_match_runs_over_tasks(here) -> None:
+    for method in ("none", "direct"):
+        for env in ("A", "B"):
+            write_run(f"{env}/{method}", [1], [0], config=f"env: {env}\n")
+    named = compare.read_runs(["none=A/none", "x=A/direct", "none=B/none", "x=B/direct"])
+    assert [(run.label, run.env) for run in named] == [("none", "A"), ("x", "A"), ("none", "B"), ("x", "B")]
+    # names of directories match just as well
+    unnamed = compare.read_runs(["A/none", "A/direct", "B/none", "B/direct"])
+    assert [run.label for run in unnamed] == ["none", "direct", "none", "direct"]
+
+
+def test_equal_names_on_one_task_become_paths(here) -> None:
+    write_run("one/run", [1], [0])
+    write_run("two/run", [1], [0])
+    assert [run.label for run in compare.read_runs(["one/run", "two/run"])] == ["one/run", "two/run"]
+
+
+def test_seeds_in_several_directories_are_one_run(here, capsys) -> None:
+    write_run("first", [10, 20, 30], [0, 1, 9], [0, 3, 9])
+    write_run("other", [10, 20], [2, 5], seed=2)
+    joined, alone = compare.read_runs(["x=first", "x=other", "first"])
+    assert (joined.label, joined.env, joined.directory) == ("x", "A", "first other")
+    np.testing.assert_array_equal(joined.curves.env_steps, [10, 20])
+    np.testing.assert_array_equal(joined.curves.returns, [[0, 1], [0, 3], [2, 5]])
+    assert (joined.end, alone.end, len(alone.curves.returns)) == (30, 30, 2)
+    assert main(["plot", "x=first", "x=other"]) == 0
+    assert "scores count up to 20 environment steps" in capsys.readouterr().out
+    assert read_table("compare.csv")[0]["seeds"] == "3"
+
+
+def test_a_directory_may_have_an_equals_sign_in_its_name(here) -> None:
+    write_run("sc.update=none", [1], [0])
+    arguments = ["sc.update=none", "./sc.update=none", "x=sc.update=none"]
+    runs = [compare.read_runs([argument])[0] for argument in arguments]
+    assert [run.label for run in runs] == ["sc.update=none", "sc.update=none", "x"]
+
+
+def test_options_of_the_environment_make_another_task(here) -> None:
+    write_run("plain", [1], [0], config="env: garnet\nenv_options: {sticky_actions: 0.0, mdp_seed: null}\n")
+    write_run("seven", [1], [0], config="env: garnet\nenv_options: {sticky_actions: 0.0, mdp_seed: 7}\n")
+    write_run("none", [1], [0], config="env: garnet\nfrom_another_version: 1\n")
+    assert [run.env for run in compare.read_runs(["plain", "seven", "none"])] == [
+        "garnet",
+        "garnet mdp_seed=7",
+        "garnet",
+    ]
+
+
+# --- files and the command line ---
+
+
+def test_table_has_a_row_per_method_and_columns_for_bounds(two_runs, capsys) -> None:
+    assert main(["plot", "none", "direct", "--out", "both.svg"]) == 0
+    assert Path("both.svg").read_bytes().startswith(b"<?xml")
+    none, direct = read_table("both.csv")
+    assert (none["environment"], none["method"], none["directory"], none["seeds"]) == ("A", "none", "none", "2")
+    # areas: none 1/2 and 1, direct 1 and 2, with mean 3/2
+    assert (direct["floor"], direct["best"], direct["auc"]) == ("0", "1.5", "1.5")
+    assert (direct["auc_low"], direct["auc_high"]) == ("1", "2")
+    assert (none["normalised_auc"], none["normalised_auc_low"], none["normalised_auc_high"]) == (
+        "0.5", "0.3333333", "0.6666667",
+    )  # fmt: skip
+    assert (none["mean"], none["mean_low"], none["mean_high"]) == ("1.5", "1", "2")
+    assert (none["iqm"], none["env_steps_from"], none["env_steps_to"]) == ("1.5", "10", "20")
+    assert (none["against"], none["improvement"], none["improvement_low"]) == ("", "", "")
+    # 2 > 1, 2 = 2, 4 > 1, 4 > 2
+    assert (direct["against"], direct["improvement"], direct["improvement_high"]) == ("none", "0.875", "1")
+    out = capsys.readouterr().out.splitlines()
+    assert "P(> none)" in out[0]
+    assert out[1].split()[:4] == ["none", "2", "1.5", "[1,"]
+    assert out[3] == "wrote both.svg and both.csv"
+
+
+def test_scores_are_those_of_the_summary(here) -> None:
+    rng = np.random.default_rng(2)
+    write_run("run", range(1, 31), *rng.normal(size=(5, 30)))
+    assert main(["plot", "run"]) == 0
+    (row,) = read_table("compare.csv")
+    summary = plots.summarise(plots.read_curves(Path("run")))
+    assert float(row["mean"]) == pytest.approx(summary["mean"], rel=1e-6)
+    assert [float(row["iqm_low"]), float(row["iqm_high"])] == pytest.approx(summary["iqm_interval"], rel=1e-6)
+
+
+def test_same_runs_give_the_same_files(two_runs) -> None:
+    assert main(["plot", "none", "direct"]) == 0
+    before = Path("compare.png").read_bytes(), Path("compare.csv").read_bytes()
+    assert main(["plot", "none", "direct"]) == 0  # which may replace a table of its own
+    assert (Path("compare.png").read_bytes(), Path("compare.csv").read_bytes()) == before
+
+
+def test_aggregate_changes_the_curves_and_not_the_table(here) -> None:
+    write_run("run", [10, 20], [0, 1], [0, 2], [0, 3], [0, 50])
+    assert main(["plot", "run", "--out", "mean.png"]) == 0
+    assert main(["plot", "run", "--out", "iqm.png", "--aggregate", "iqm"]) == 0
+    assert Path("mean.png").read_bytes() != Path("iqm.png").read_bytes()
+    assert Path("mean.csv").read_bytes() == Path("iqm.csv").read_bytes()
+
+
+@pytest.mark.parametrize("aggregate", ["mean", "iqm"])
+def test_several_environments_end_to_end(here, capsys, aggregate: str) -> None:
+    for i, env in enumerate("ABCDE"):  # six panels with the one over all of them
+        write_run(f"{env}/none", [10, 20, 30], [NAN, 1, 2], [0, 1, 3], config=f"env: {env}\n")
+        write_run(f"{env}/_$x", [15, 30 + i], [0, 2], [1, 4], config=f"env: {env}\n")
+    directories = [f"{env}/{method}" for env in "ABCDE" for method in ("none", "_$x")]
+    assert main(["plot", *directories, "--aggregate", aggregate, "--out", "all.PNG"]) == 0
+    assert Path("all.PNG").read_bytes().startswith(b"\x89PNG")
+    rows = read_table("all.csv")
+    assert len(rows) == 12
+    assert [row["seeds"] for row in rows[-2:]] == ["10", "10"]
+    assert (rows[-1]["environment"], rows[-1]["auc"], rows[-1]["against"]) == ("all", "", "none")
+    out = capsys.readouterr().out
+    assert out.startswith("environment")
+    assert "all: normalised returns" in out
+
+
+def test_leftover_panels_and_unmatched_runs_are_drawn(here, capsys) -> None:
+    for env in "ABCDE":  # five panels in two rows of three
+        write_run(env, [10, 20], [0, 1], config=f"env: {env}\n")
+    assert main(["plot", *"ABCDE"]) == 0
+    assert "no scores over all environments" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("none nowhere", "nowhere holds no readable metrics.csv"),
+        ("none x=nowhere", "nowhere holds no readable metrics.csv"),
+        ("none none", "none and none are both called"),
+        ("x=none x=direct", "first=DIR second=DIR"),
+        ("none direct=none direct", "both called direct"),
+        ("x=none x=direct", "hold seed 0"),
+        ("x=none x=late", "have other log points"),
+        ("none --out image.csv", "cannot draw a 'csv' file"),
+        ("none --out image", "let --out end in one of"),
+        ("none --out ..", "let --out end in one of"),
+        ("none --out image.pgf", "cannot draw a 'pgf' file"),
+        ("none --out missing/image.png", "missing is not a directory"),
+        ("none --out taken.png", "taken.png is a directory"),
+        ("none --out none/metrics.png", "none/metrics.csv exists and is no table"),
+        ("none --aggregate median", "--aggregate"),
+        ("bare", "bare holds no config.yaml"),
+        ("blank", "blank holds no config.yaml"),
+        ("young", "young: no episode ended in 1 of 2 seeds"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(two_runs, capsys, command: str, words: str) -> None:
+    write_run("bare", [10], [0])
+    write_run("late", [15, 20], [0, 1], seed=2)
+    Path("bare/config.yaml").unlink()
+    write_run("blank", [10], [0], config="seed: 1\n")
+    write_run("young", [10], [0], [NAN])
+    Path("taken.png").mkdir()
+    before = {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")}
+    assert main(["plot", *shlex.split(command)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("purejax-sc: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+    assert {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")} == before
+
+
+def test_a_full_disk_leaves_both_old_files(two_runs, capsys, monkeypatch) -> None:
+    def full(path, data, write=Path.write_bytes):
+        if path.suffix == ".tmp" and ".csv" in path.name:
+            raise OSError(28, "No space left on device")
+        return write(path, data)
+
+    assert main(["plot", "none"]) == 0
+    before = {path: path.read_bytes() for path in Path().glob("*.*")}
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["plot", "none", "direct"]) == 2
+    assert "cannot write compare.png (No space left on device)" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path().glob("*.*")} == before
+    assert not list(Path().glob(".*.tmp"))

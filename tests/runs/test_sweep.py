@@ -1,0 +1,112 @@
+"""Sweeps: the grid, its programs, and what they leave."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.files import read_rows
+
+from purejax_sc.cli.commands import main
+from purejax_sc.config import ConfigError
+from purejax_sc.results.plots import Curves
+from purejax_sc.runs import sweep
+
+GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("sweeps") / "smoke"
+    assert main(["sweep", "smoke", *GRID, "--seeds", "2", "--quiet", "--out", str(out)]) == 0
+    return out
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_grid_of_hyper_parameters_is_one_program(smoke: Path) -> None:
+    report = json.loads((smoke / "sweep.json").read_text())
+    assert [program["rows"] for program in report["programs"]] == [8]
+    assert [(s["hyper.learning_rate"], s["hyper.sc_weight"]) for s in report["settings"]] == [
+        ("1e-3", "0"), ("1e-3", "0.5"), ("1e-2", "0"), ("1e-2", "0.5"),
+    ]  # fmt: skip
+    assert (smoke / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_setting_and_seed_has_a_row_and_a_curve(smoke: Path) -> None:
+    rows, curves = rows_of(smoke / "sweep.csv"), rows_of(smoke / "curves.csv")
+    assert list(rows[0]) == ["hyper.learning_rate", "hyper.sc_weight", "seed", "final_return", "auc", "lost"]
+    assert [row["seed"] for row in rows] == ["0", "1"] * 4
+    assert len(curves) == len(rows) * 4  # log points
+
+
+def test_a_row_equals_the_run_of_its_setting(smoke: Path, tmp_path: Path) -> None:
+    words = ["hyper.learning_rate=1e-2", "hyper.sc_weight=0.5", "seed=1", "--out", str(tmp_path / "run")]
+    assert main(["train", "smoke", "--quiet", *words]) == 0
+    chosen = {"hyper.learning_rate": "1e-2", "hyper.sc_weight": "0.5", "seed": "1"}
+    curve = [row for row in rows_of(smoke / "curves.csv") if chosen.items() <= row.items()]
+    assert [row["episode_return"] for row in curve] == [row["episode_return"] for row in read_rows(tmp_path / "run")]
+
+
+def test_other_settings_are_a_program_each() -> None:
+    settings = sweep.parse("smoke", ["sc.update=none,dyna", "hyper.learning_rate=1e-3,1e-2", "train.env_steps=2048"])
+    assert [setting.label for setting in settings[:2]] == [
+        "update=none learning_rate=1e-3",
+        "update=none learning_rate=1e-2",
+    ]
+    programs = sweep._programs(settings)
+    assert [[s.config.sc.update for s in group] for group in programs] == [["none"] * 2, ["dyna"] * 2]
+    assert all(setting.config.train.env_steps == 2048 for setting in settings)
+
+
+def test_commas_inside_brackets_do_not_separate() -> None:
+    assert sweep.split("[16,16],[32]") == ["[16,16]", "[32]"]
+    assert sweep.split("1") == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("hyper.sc_weight", "is not of the form"),
+        ("hyper.sc_weight=0.5,0.50", "repeats a value"),
+        ("hyper.sc_wait=0,1", "did you mean 'hyper.sc_weight'"),
+        ("hyper.sc_weight=0,-1", "greater than or equal to 0"),
+        ("seed=0,1", "--seeds"),
+    ],
+)
+def test_mistakes_are_named(word: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sweep.parse("smoke", [word])
+
+
+def test_an_existing_directory_is_left_alone(smoke: Path, capsys) -> None:
+    before = (smoke / "sweep.csv").read_bytes()
+    assert main(["sweep", "smoke", *GRID, "--out", str(smoke)]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert (smoke / "sweep.csv").read_bytes() == before
+
+
+def result(values: dict[str, str], returns: list[float], lost: list[bool]) -> sweep.Result:
+    setting = sweep.parse("smoke", [f"{key}={value}" for key, value in values.items()])[0]
+    curves = Curves(np.array([10]), np.array(returns)[:, None], {})
+    return sweep.Result(setting._replace(values=values), curves, np.array(lost))
+
+
+def test_lost_seeds_do_not_count_in_the_picture() -> None:
+    one = result({"hyper.sc_weight": "1"}, [1.0, 3.0, 100.0], [False, False, True])
+    centre, low, high = sweep._score(one)
+    assert centre == 2.0
+    assert 1.0 <= low <= high <= 3.0
+    assert np.isnan(sweep._score(result({"hyper.sc_weight": "1"}, [1.0], [True]))[0])
+
+
+@pytest.mark.parametrize("keys", [["hyper.sc_weight"], ["sc.update"], ["hyper.sc_weight", "hyper.lambda_"]])
+def test_every_kind_of_grid_is_drawn(keys: list[str]) -> None:
+    values = {"hyper.sc_weight": ["0", "1"], "sc.update": ["none", "dyna"], "hyper.lambda_": ["0.5", "1"]}
+    grids = [dict(zip(keys, (values[key][i] for key in keys), strict=True)) for i in range(2)]
+    image = sweep.draw([result(grid, [1.0, 2.0], [False, False]) for grid in grids])
+    assert image.startswith(b"\x89PNG")

@@ -1,0 +1,90 @@
+"""Many games: what is trained, what is left alone, what fails, and the table."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from helpers import host_games
+from helpers.configs import make_pool
+from helpers.configs import small_host as config
+
+from purejax_sc.config import ConfigError
+from purejax_sc.results.plots import Curves, RunError
+from purejax_sc.runs import run
+from purejax_sc.studies import atari57, scores
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The games that were trained, on a pool of counters; the engine of Qbert is broken."""
+    games: list[str] = []
+
+    def make(config, num_envs: int, seed: int):
+        games.append(config.env)
+        if config.env == "atari/Qbert":
+            raise OSError("no cartridge")
+        return make_pool(num_envs, seed)
+
+    monkeypatch.setattr(run, "make_host_pool", make)
+    monkeypatch.setattr(run, "make_spec", lambda config: host_games.CountingPool().spec)
+    return games
+
+
+def table(out):
+    with (out / "atari57.csv").open() as file:
+        return {row["game"]: row for row in csv.DictReader(file)}
+
+
+def test_games_are_trained_scored_and_left_alone_when_done(tmp_path, trained):
+    small = config(host={"actors": 1}, train={"env_steps": 4 * 6 * 4, "log_points": 2})
+    said: list[str] = []
+    first = atari57.train(small, ["Pong", "Qbert"], tmp_path, say=said.append)
+    assert trained == ["atari/Pong", "atari/Qbert"]
+    assert said == [
+        "Pong, game 1 of 2",
+        "Qbert, game 2 of 2",
+        "Qbert: an environment thread failed: OSError: no cartridge",
+    ]
+    rows = table(tmp_path)
+    assert rows["Pong"]["status"] == "complete"
+    assert rows["Pong"]["env_steps"] == "96"
+    assert float(rows["Pong"]["human_normalised"]) == pytest.approx(
+        scores.normalise("Pong", float(rows["Pong"]["score"])), rel=1e-4
+    )
+    assert rows["Qbert"]["status"] == "no metrics"
+    assert first["aggregate"]["games"] == 1
+    assert json.loads((tmp_path / "atari57.json").read_text()) == first
+    trained.clear()
+    second = atari57.train(small, ["Pong", "Breakout"], tmp_path)
+    assert trained == ["atari/Breakout"]
+    assert second["aggregate"]["games"] == 2
+    assert (tmp_path / "atari57.png").stat().st_size > 0
+
+
+def test_mistakes_are_found_before_anything_is_written(tmp_path, trained):
+    with pytest.raises(ConfigError, match="unknown game 'pong': choose from Alien, "):
+        atari57.train(config(), ["pong"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(ConfigError, match=r"replay\.capacity=1000000000000 takes"):
+        atari57.train(config(replay={"capacity": 10**12}), ["Pong"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "Pong").mkdir()
+    (tmp_path / "Pong/config.yaml").write_text("env: atari/Pong\n")
+    with pytest.raises(RunError, match="Pong was trained with another "):
+        atari57.train(config(), ["Pong"], tmp_path)
+    assert trained == []
+
+
+def test_the_median_curve_is_of_human_normalised_returns_over_the_common_range():
+    low, high = (np.array([scores.SCORES[game][i] for game in ("Pong", "Breakout", "Boxing")]) for i in (0, 1))
+    shares = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 3.0]])  # of the way from random to human, at both log points
+    returns = low[:, None] + shares * (high - low)[:, None]
+    ends = (100, 50, 100)
+    curves = {
+        game: Curves(np.array([0, end]), returns[i : i + 1], {})
+        for i, (game, end) in enumerate(zip(("Pong", "Breakout", "Boxing"), ends, strict=True))
+    }
+    steps, median = atari57.median_curve(curves)
+    assert steps[-1] == 50
+    np.testing.assert_allclose(median[[0, -1]], [0.5, 0.5])

@@ -1,0 +1,308 @@
+"""The tabular algorithm: gradients, invariants, numbers that can be checked on paper, and whole runs in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import tabular_references as references
+
+from purejax_sc.agent.consistency import SC_UPDATES, Gates, imagine, sc_errors
+from purejax_sc.tabular import learner, mdp
+from purejax_sc.tabular.learner import Batch, Draw, Readings, State, Tables
+from purejax_sc.tabular.options import Options, variant
+from purejax_sc.types import Observation
+
+S, A, DISCOUNT = 5, 3, 0.9
+UPDATES = ("none", *SC_UPDATES)
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def random_problem(seed=0):
+    """(v, r, p), pi: a policy that differs by state."""
+    rng = np.random.default_rng(seed)
+    tables = rng.normal(size=S), rng.normal(size=(S, A)), rng.normal(size=(S, A, S))
+    return tables, rng.dirichlet(np.ones(A), size=S)
+
+
+def gates_of(update):
+    return SC_UPDATES.get(update, Gates(0.0, 0.0, 0.0))
+
+
+def gradient(tables, pi, update, terms=3, expectation="inside", discount=DISCOUNT):
+    numbers = variant(Options(discount=discount), "mle", "dyna")._replace(gates=gates_of(update))
+    readings = Readings(control=False, terms=terms, expectation=expectation)
+    tables = Tables(*map(jnp.asarray, tables))
+    return jax.jit(learner.planning_gradient, static_argnums=3)(tables, jnp.asarray(pi), numbers, readings)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 4])
+@pytest.mark.parametrize("update", UPDATES)
+def test_gradients_equal_the_closed_forms(update, terms) -> None:
+    tables, pi = random_problem()
+    expected = references.closed_form_gradient(*tables, pi, DISCOUNT, terms, update)
+    for mine, theirs in zip(gradient(tables, pi, update, terms), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("expectation", ["inside", "outside"])
+@pytest.mark.parametrize("update", UPDATES)
+def test_gradients_equal_central_differences(update, expectation) -> None:
+    tables, pi = random_problem(1)
+    expected = references.explicit_gradient(*tables, pi, DISCOUNT, 3, update, expectation)
+    for mine, theirs in zip(gradient(tables, pi, update, expectation=expectation), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-8)
+
+
+@pytest.mark.parametrize("expectation", ["inside", "outside"])
+def test_gates_as_data_equal_static_gates(expectation) -> None:
+    tables, pi = random_problem()
+    numbers = variant(Options(discount=DISCOUNT), "mle", "dyna")
+    readings = Readings(control=False, expectation=expectation)
+
+    def traced(gates):
+        return learner.planning_gradient(
+            Tables(*map(jnp.asarray, tables)), jnp.asarray(pi), numbers._replace(gates=gates), readings
+        )
+
+    gates = Gates(*(jnp.asarray([gates_of(update)[i] for update in UPDATES]) for i in range(3)))
+    every = jax.jit(jax.vmap(traced))(gates)
+    for i, update in enumerate(UPDATES):
+        for mine, theirs in zip(every, gradient(tables, pi, update, expectation=expectation), strict=True):
+            np.testing.assert_allclose(mine[i], theirs, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("expectation", ["inside", "outside"])
+def test_residual_is_direct_plus_reverse_and_direct_is_dyna_plus_model_only(expectation) -> None:
+    tables, pi = random_problem()
+    by = {update: gradient(tables, pi, update, expectation=expectation) for update in SC_UPDATES}
+    for whole, one, other in (("residual", "direct", "reverse"), ("direct", "dyna", "model_only")):
+        for x, y, z in zip(by[whole], by[one], by[other], strict=True):
+            np.testing.assert_allclose(x, y + z, rtol=1e-12, atol=1e-13)
+    np.testing.assert_array_equal(by["dyna"].v, by["direct"].v)
+
+
+def test_direct_never_moves_the_reward_model_nor_the_transitions_from_the_root() -> None:
+    tables, pi = random_problem()
+    assert not np.any(gradient(tables, pi, "direct").r)
+    assert not np.any(gradient(tables, pi, "direct", terms=1).p)
+    assert np.all(gradient(tables, pi, "reverse", terms=1).p != 0.0)
+
+
+def test_dyna_moves_only_the_value_and_the_baseline_nothing() -> None:
+    tables, pi = random_problem()
+    slope = gradient(tables, pi, "dyna")
+    assert np.all(slope.v != 0.0)
+    assert not np.any(slope.r)
+    assert not np.any(slope.p)
+    assert not any(np.any(leaf) for leaf in gradient(tables, pi, "none"))
+
+
+@pytest.mark.parametrize("update", SC_UPDATES)
+def test_logit_gradients_sum_to_zero(update) -> None:
+    slope = gradient(*random_problem(), update)
+    np.testing.assert_allclose(slope.p.sum(-1), 0.0, atol=1e-13)
+
+
+@pytest.mark.parametrize("expectation", ["inside", "outside"])
+@pytest.mark.parametrize("update", SC_UPDATES)
+def test_everything_rests_where_model_and_value_agree(update, expectation) -> None:
+    (_, r, p), pi = random_problem()
+    rho, chain = references.induced(r, p, pi)
+    v = np.linalg.solve(np.eye(S) - DISCOUNT * chain, rho)
+    for leaf in gradient((v, r, p), pi, update, expectation=expectation):
+        np.testing.assert_allclose(leaf, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("update", ["dyna", "direct"])
+def test_with_k_of_zero_the_value_moves_by_the_td_error(update) -> None:
+    (v, r, p), pi = random_problem()
+    rho, chain = references.induced(r, p, pi)
+    slope = gradient((v, r, p), pi, update, terms=1)
+    # half the gradient of the square, downhill
+    np.testing.assert_allclose(-slope.v / 2, rho + DISCOUNT * chain @ v - v, rtol=1e-12)
+
+
+def test_two_states_on_paper() -> None:
+    """K = 2, discount 1/2, r = (1, 0), v = (2, 4), one action, uniform transitions.
+
+    From both states x_1 = P v = (3, 3), y_1 = P r = (1/2, 1/2), and the same at depth 2. So
+    delta_0 = (1 + 3/2 - 2, 0 + 3/2 - 4) = (1/2, -5/2), delta_1 = delta_2 = 1/2 + 3/2 - 3 = -1 from both.
+    """
+    tables = np.array([2.0, 4.0]), np.array([[1.0], [0.0]]), np.zeros((2, 1, 2))
+    slope = gradient(tables, np.ones((2, 1)), "direct", terms=3, discount=0.5)
+    # B = delta_0 + P'delta_1 + P'P'delta_2 = (1/2 - 1 - 1, -5/2 - 1 - 1); dL/dv = -2 B
+    np.testing.assert_allclose(slope.v, [3.0, 9.0], rtol=1e-12)
+    assert not np.any(slope.r)
+    numbers = variant(Options(discount=0.5), "mle", "residual")
+    chain = learner.Induced(jnp.array([2.0, 4.0]), jnp.array([1.0, 0.0]), jnp.full((2, 2), 0.5))
+    loss = learner.planning_loss(chain, jnp.ones((2, 1)), numbers.gates, 0.5, 3, "inside")
+    np.testing.assert_allclose(loss, 0.25 + 6.25 + 4 * 1.0, rtol=1e-12)
+
+
+def test_two_states_from_the_first_on_paper() -> None:
+    """The same tables and only the terms k = 0, 1 from state 0: errors (1/2, -1), squares 1/4 + 1.
+
+    Direct: dL/dv = -2 (1/2 (1, 0) - 1 (1/2, 1/2)) = (0, 1); the logits of state 0 move V_1 = P v by
+    P (v - 3) = (-1/2, 1/2), so dL/dp = -2 (-1) (-1/2, 1/2) = (-1, 1).
+    """
+    model, pi = learner.tabular_model(2, 1), jnp.ones((2, 1))
+
+    def loss(v, r, p):
+        params = learner.as_params(learner.induce(Tables(v, r, p), jax.nn.softmax(p), pi), pi)
+        start, key = jnp.array([[1.0, 0.0]]), jax.random.key(0)
+        rollout = imagine(model, params, start, pi, lambda k, pi, key: (pi, jnp.ones(1)), key, 2)
+        errors = sc_errors(model, params, rollout, 0.5, SC_UPDATES["direct"], lambda_=0.0, root=start)
+        delta = errors.target - errors.prediction
+        return jnp.sum(delta**2), delta
+
+    tables = jnp.array([2.0, 4.0]), jnp.array([[1.0], [0.0]]), jnp.zeros((2, 1, 2))
+    (dv, dr, dp), delta = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(*tables)
+    np.testing.assert_allclose(delta[:, 0], [0.5, -1.0])
+    np.testing.assert_allclose(dv, [0.0, 1.0])
+    np.testing.assert_allclose(dp[:, 0], [[-1.0, 1.0], [0.0, 0.0]])
+    assert not np.any(dr)
+
+
+def test_model_is_a_whole_model() -> None:
+    model = learner.tabular_model(S, A)
+    params = model.init(jax.random.key(0))
+    obs = Observation(jnp.eye(S)[:2], *([None] * 5))
+    e, _ = model.encode(params.encoder, obs, model.initial_carry(2))
+    z, reward = model.step(params.dynamics, params.reward, model.start(params.dynamics, e), params.policy)
+    np.testing.assert_allclose(z, params.dynamics[:2], rtol=1e-12)
+    np.testing.assert_allclose(model.decode(reward), params.reward[:2])
+    np.testing.assert_allclose(model.decode(model.root_value(params.root_value, e)), params.value[:2])
+    assert model.policy(params.policy, z).shape == model.root_policy(params.root_policy, e).shape == (S, A)
+
+
+def numbers_of(model, update, **changes):
+    """A method's numbers, on small problems."""
+    return variant(Options(states=S, actions=A, discount=DISCOUNT, **changes), model, update)
+
+
+def some_batch():
+    """Eight transitions, of which (2, 1) occurs three times with different successors."""
+    s, a = np.array([2, 0, 2, 4, 2, 1, 0, 3]), np.array([1, 0, 1, 2, 1, 2, 1, 0])
+    return s, a, np.array([0, 3, 4, 1, 0, 2, 2, 3])
+
+
+@pytest.mark.parametrize("ve_target", ["policy", "action"])
+@pytest.mark.parametrize("model", ["mle", "ve"])
+@pytest.mark.parametrize("alpha_r", [0.03, 1.0])
+def test_grounded_update_equals_one_transition_after_the_other(model, ve_target, alpha_r) -> None:
+    tables, pi = random_problem()
+    rewards = np.random.default_rng(9).normal(size=(S, A))
+    s, a, s_next = some_batch()
+    numbers = numbers_of(model, "none", alpha_r=alpha_r)
+    batch = Batch(*map(jnp.asarray, (s, a, rewards[s, a], s_next)))
+    mine = learner.grounded_update(
+        Tables(*map(jnp.asarray, tables)), batch, jnp.asarray(rewards), jnp.asarray(pi), numbers, ve_target
+    )
+    transitions = list(zip(s, a, s_next, strict=True))
+    theirs = references.grounded(tables, transitions, rewards, pi, numbers._asdict(), ve_target)
+    for x, y in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
+
+
+def test_grounded_update_on_paper() -> None:
+    """Two states, one action, one transition 0 -> 1 with reward 1; v = (2, 4), r = 0, p = 0, rates as noted."""
+    numbers = numbers_of("mle", "none")._replace(discount=0.5, td=0.5, reward=0.25, mle=1.0)
+    tables = Tables(jnp.array([2.0, 4.0]), jnp.zeros((2, 1)), jnp.zeros((2, 1, 2)))
+    batch = Batch(jnp.array([0]), jnp.array([0]), jnp.array([1.0]), jnp.array([1]))
+    pi, rewards = jnp.ones((2, 1)), jnp.array([[1.0], [7.0]])
+    v, r, p = learner.grounded_update(tables, batch, rewards, pi, numbers, "policy")
+    np.testing.assert_allclose(v, [2.0 + 0.5 * (1.0 + 2.0 - 2.0), 4.0])
+    np.testing.assert_allclose(r, [[0.25], [0.0]])
+    np.testing.assert_allclose(p[:, 0], [[-0.5, 0.5], [0.0, 0.0]])
+    _, _, p = learner.grounded_update(tables, batch, rewards, pi, numbers._replace(mle=0.0, ve=1.0), "policy")
+    # e = (5/2 + 4) / 2 - 4 with the new v = (5/2, 4); step -2 e P (v - 13/4)
+    np.testing.assert_allclose(p[0, 0], [-2 * -0.75 * 0.5 * -0.75, -2 * -0.75 * 0.5 * 0.75])
+
+
+def run_both(model, update, control, options, iterations=50):
+    """The same data through `learner.iterate` and through the NumPy loops; tables after every iteration."""
+    numbers, readings = variant(options, model, update), options.readings(control)
+    keys = jax.random.split(jax.random.key(3), 3)
+    garnet = mdp.garnet(keys[0], S, A, "state")
+    pi = mdp.random_policy(keys[1], S, A, "dirichlet")
+    start = learner.init_tables(keys[2], S, A)
+    draws = jax.vmap(lambda key: learner.draw(key, 8, S))(jax.random.split(jax.random.key(4), iterations))
+
+    def step(state, draw):
+        state = learner.iterate(state, draw, mdp.cumulative(garnet.P), garnet.R, pi, numbers, readings)
+        return state, state.tables
+
+    mine = jax.jit(lambda: jax.lax.scan(step, State(start, jnp.int32(0)), draws)[1])()
+    theirs, s, (probs, rewards), pi = tuple(map(np.array, start)), 0, map(np.array, garnet), np.array(pi)
+    numbers = numbers._asdict()
+    for i in range(iterations):
+        pi_real = references.act(theirs, pi, numbers, control)
+        batch, s = references.sample([np.array(x[i]) for x in draws], probs, pi_real, s, readings.chain)
+        theirs = references.grounded(theirs, batch, rewards, pi_real, numbers, readings.ve_target)
+        pi_plan = references.act(theirs, pi, numbers, control)
+        theirs = references.plan(theirs, pi_plan, numbers, update, readings.terms, readings.expectation, readings.order)
+        yield [np.array(table[i]) for table in mine], theirs
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["evaluation", "control"])
+@pytest.mark.parametrize("update", ["none", "dyna", "direct", "reverse", "residual"])
+@pytest.mark.parametrize("model", ["mle", "ve"])
+def test_fifty_iterations_equal_numpy_step_for_step(model, update, control) -> None:
+    options = Options(states=S, actions=A, discount=DISCOUNT)
+    for mine, theirs in run_both(model, update, control, options):
+        for x, y in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sampling": "chain"},
+        {"ve_target": "policy"},
+        {"order": "value_first"},
+        {"terms": "K+1"},
+        {"unroll": 0, "terms": "K+1"},
+        {"batch": 1, "grounded_reduction": "mean", "alpha_r": 1.0},
+        {"sc_value_rate": "sc", "sc_value_reduction": "half_sum", "alpha_sc": 0.01},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+@pytest.mark.parametrize("model", ["mle", "ve"])
+def test_readings_equal_numpy_step_for_step(model, changes) -> None:
+    options = Options(states=S, actions=A, discount=DISCOUNT, **changes)
+    for mine, theirs in run_both(model, "residual", True, options, iterations=20):
+        for x, y in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-9)
+
+
+def test_expectation_outside_equals_numpy_step_for_step() -> None:
+    options = Options(states=S, actions=A, discount=DISCOUNT, expectation="outside")
+    for mine, theirs in run_both("ve", "residual", False, options, iterations=5):
+        for x, y in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
+
+
+def test_planning_rests_at_weight_zero_and_none_is_the_baseline() -> None:
+    options = Options(states=S, actions=A, discount=DISCOUNT, alpha_sc=0.0)
+    tables, pi = random_problem()
+    numbers = variant(options, "ve", "direct")._replace(plan_v=0.0)
+    moved = learner.planning_update(
+        Tables(*map(jnp.asarray, tables)), jnp.asarray(pi), numbers, options.readings(False)
+    )
+    for x, y in zip(moved, tables, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_outcomes_follow_the_transition_probabilities() -> None:
+    probs = np.array([[[0.0, 0.25, 0.75, 0.0]]])
+    cdf = np.asarray(mdp.cumulative(jnp.asarray(probs)))
+    np.testing.assert_array_equal(cdf, [[[0.0, 0.25, 1.0, 1.0]]])
+    w = jnp.array([0.0, 0.2, 0.3, np.nextafter(1.0, 0.0)])
+    draw = Draw(jnp.zeros(4, int), jnp.zeros(4), w)
+    batch, _ = learner.transitions(draw, jnp.asarray(cdf), jnp.ones((1, 1)), jnp.ones((1, 1)), jnp.int32(0), False)
+    np.testing.assert_array_equal(batch.s_next, [1, 1, 2, 2])

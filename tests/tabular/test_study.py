@@ -1,0 +1,286 @@
+"""The study: options, programs over seeds and settings, scores, files and the command line."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from purejax_sc.cli.commands import main
+from purejax_sc.config import ConfigError
+from purejax_sc.results import statistics
+from purejax_sc.tabular import program, study
+from purejax_sc.tabular.options import Options, parse, variant
+from purejax_sc.tabular.program import Method, Record, Result
+
+SMALL = ("states=5", "actions=2", "iterations=20", "log_every=10")
+
+
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def small(**changes) -> Options:
+    return Options(states=5, actions=2, log_every=10, **changes)
+
+
+def run(options, variants, seeds=2, control=False):
+    return program.run(options, control, 20, program.stack(variants), seeds)
+
+
+# Options
+
+
+def test_defaults_are_the_papers_numbers_but_for_one() -> None:
+    mle, ve = (variant(Options(), model, "direct") for model in ("mle", "ve"))
+    assert (mle.discount, mle.epsilon, mle.td, mle.reward) == (0.99, 0.1, 0.03, 0.03)
+    assert (mle.mle, mle.ve, ve.mle, ve.ve) == (1.0, 0.0, 0.0, 3.0)
+    # two terms from each of 20 states: a mean divides by 40. The paper prints 10 instead of 1
+    np.testing.assert_allclose([mle.plan_v, mle.plan_r, mle.plan_p], [0.03 / 40, 0.03 / 40, 1.0 / 40])
+    printed = variant(Options(alpha_sc_mle=10.0, terms="K+1"), "mle", "direct")
+    np.testing.assert_allclose([printed.plan_v, printed.plan_p], [0.03 / 60, 10.0 / 60])
+    assert ve.plan_p == 0.3 / 2
+
+
+def test_rates_and_reductions() -> None:
+    options = Options(alpha_sc=0.1, alpha_td=0.5, grounded_reduction="mean", sc_value_rate="sc", sc_ve_reduction="sum")
+    numbers = variant(options, "ve", "residual")
+    np.testing.assert_allclose([numbers.td, numbers.reward, numbers.ve], [0.5 / 8, 0.5 / 8, 3.0 / 8])
+    np.testing.assert_allclose([numbers.plan_v, numbers.plan_r, numbers.plan_p], [0.3 / 40, 0.5 / 40, 0.3])
+
+
+def test_comma_lists_are_swept() -> None:
+    settings = parse(["alpha_sc=0.1,1", "order=joint,value_first", "updates=dyna,direct", "seed=7"])
+    assert [label for label, _ in settings] == [
+        "alpha_sc=0.1 order=joint",
+        "alpha_sc=0.1 order=value_first",
+        "alpha_sc=1 order=joint",
+        "alpha_sc=1 order=value_first",
+    ]
+    assert {(s.options.seed, s.options.updates) for s in settings} == {(7, ("dyna", "direct"))}
+    assert len({setting.program for setting in settings}) == 2
+    assert [label for label, _ in parse(["alpha_sc=3e-1"])] == [""]
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("updates=dyna,dirct", "'dirct'"),
+        ("unroll=-1", "unroll=-1"),
+        ("alpha_dt=0.1", "did you mean 'alpha_td'"),
+        ("alpha_td=", "lacks a value"),
+        ("alpha_td=0.1,,0.3", "lacks a value"),
+        ("alpha_td=0.1,0.10", "repeats a value"),
+        ("alpha_td=0.1 alpha_td=0.3", "given twice"),
+        ("alpha_td=-0.1", "alpha_td=-0.1"),
+        ("alpha_td=quick", "alpha_td='quick'"),
+        ("alpha_td", "key=value"),
+        ("states=10,20", "one value"),
+        ("discount=1.0", "discount=1.0"),
+        ("updates=dyna,dyna", "none twice"),
+        ("unroll=0 terms=K", "set unroll=1"),
+        ("iterations=150", "iterations=200"),
+        ("seed=2147483647", "lower seed"),
+        ("ve_target=actions", "'action' or 'policy'"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(capsys, words: str, advice: str) -> None:
+    assert main(["tabular", "evaluation", *shlex.split(words), "--seeds", "2"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("purejax-sc: ")
+    assert captured.err.count("\n") == 1
+    assert advice in captured.err
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    "command", ["tabular", "tabular learning", "tabular control --seeds 0", "tabular noise updates=reverse"]
+)
+def test_other_mistakes_of_the_command_line(capsys, command: str) -> None:
+    assert main(shlex.split(command)) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list(Path().iterdir())
+
+
+def test_existing_directory_is_left_alone(capsys) -> None:
+    Path("kept").mkdir()
+    Path("kept/file").write_text("text")
+    assert main(["tabular", "evaluation", "--out", "kept"]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert main(["tabular", "evaluation", "--out", "kept/file/below"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [path.name for path in Path("kept").iterdir()] == ["file"]
+
+
+def test_rates_of_the_wrong_length_are_refused() -> None:
+    variants = program.stack([variant(small(), "mle", update) for update in ("dyna", "direct")])
+    with pytest.raises(ConfigError, match=r"variants\.mle has shape \(3,\).*\(2,\)"):
+        program.run(small(), False, 20, variants._replace(mle=jnp.ones(3)), 1)
+
+
+# Programs
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["evaluation", "control"])
+def test_rows_of_a_program_equal_single_runs(control) -> None:
+    options = small()
+    methods = [("mle", "direct", 0.03), ("ve", "none", 0.03), ("ve", "residual", 0.1)]
+    variants = [variant(options.model_copy(update={"alpha_td": td}), m, u) for m, u, td in methods]
+    together = run(options, variants, seeds=2, control=control)
+    for seed, i in ((0, 0), (1, 2)):
+        alone = run(options.model_copy(update={"seed": seed}), [variants[i]], seeds=1, control=control)
+        for name, curves in together.metrics.items():
+            np.testing.assert_allclose(curves[i, seed], alone.metrics[name][0, 0], rtol=1e-4, err_msg=name)
+
+
+def test_log_points_do_not_change_the_run() -> None:
+    variants = [variant(small(), "mle", "direct")]
+    coarse, fine = (run(small().model_copy(update={"log_every": n}), variants) for n in (20, 5))
+    np.testing.assert_array_equal(coarse.iterations, [0, 20])
+    np.testing.assert_allclose(coarse.metrics["ratio_error"], fine.metrics["ratio_error"][..., ::4], rtol=1e-5)
+
+
+def test_noise_starts_at_the_truth_plus_scaled_noise() -> None:
+    keys = jax.vmap(jax.random.key)(jnp.arange(1))
+    world = jax.tree.map(lambda x: x[0], program.make_worlds(keys, 5, 2, 0.99, "state", "uniform"))
+    for sigma in (0.0, 2.0):
+        numbers = variant(small(), "mle", "dyna")._replace(v_true=1.0, v_noise=sigma)
+        tables = program.start(world, numbers).tables
+        np.testing.assert_allclose(tables.v - world.v_true, sigma * world.tables.v, atol=1e-4)
+        np.testing.assert_array_equal(tables.r, world.tables.r)
+
+
+def test_metrics_on_paper() -> None:
+    """Two absorbing states, discount 1/2: v_pi = R / (1/2). The learned values are off by 1 and by 3."""
+    options = Options(states=2, actions=1, discount=0.5)
+    keys = jax.vmap(jax.random.key)(jnp.arange(1))
+    world = jax.tree.map(lambda x: x[0], program.make_worlds(keys, 2, 1, 0.5, "state", "uniform"))
+    garnet = world.mdp._replace(P=jnp.eye(2)[:, None], R=jnp.array([[1.0], [3.0]]))
+    world = world._replace(mdp=garnet, v_true=jnp.array([2.0, 6.0]), v_star=jnp.array([2.0, 6.0]))
+    state = program.start(world, variant(options, "mle", "dyna"))
+    state = state._replace(tables=state.tables._replace(v=jnp.array([1.0, 9.0])))
+    for control in (False, True):
+        metrics = program.measure(state, world, variant(options, "mle", "dyna"), options.readings(control))
+        np.testing.assert_allclose(metrics["relative_error"], (1 / 2 + 3 / 6) / 2)
+        np.testing.assert_allclose(metrics["ratio_error"], 4 / 8)
+    np.testing.assert_allclose([metrics["policy_value"], metrics["greedy_value"]], 1.0)  # one action
+
+
+def test_methods_share_world_tables_and_data_and_learn() -> None:
+    options = Options(states=5, actions=2, log_every=500)
+    methods = [("mle", "none"), ("ve", "none"), ("mle", "dyna"), ("ve", "direct")]
+    variants = [variant(options, *method) for method in methods]
+    curves = program.run(options, False, 2000, program.stack(variants), 8).metrics["ratio_error"]
+    np.testing.assert_array_equal(curves[0], curves[1])  # model-free evaluation does not read the model
+    assert len(np.unique(curves[0, :, 0])) == 8  # seeds differ
+    mean = curves.mean(axis=1)
+    assert (mean[:, -1] < 0.7 * mean[:, 0]).all()
+    assert mean[2].mean() < mean[0].mean()  # planning helps
+
+
+# Scores
+
+
+def record_of(curves: dict[str, list], task="evaluation") -> Record:
+    """A record of methods none, dyna and direct with MLE models, from metric -> [V, N, P]."""
+    methods = [Method(task, "mle", update, "") for update in ("none", "dyna", "direct")]
+    metrics = {name: np.array(values, float) for name, values in curves.items()}
+    seeds = metrics["ratio_error"].shape[1]
+    result = Result(np.arange(2), metrics, np.array([1.0, -1.0, 2.0])[:seeds], np.zeros(seeds, bool), 0.0, 0.0, 0.0)
+    return Record(methods, list(range(seeds)), result)
+
+
+def test_scores_on_paper() -> None:
+    error = [[[4, 4], [4, 2]], [[4, 2], [4, 2]], [[4, 1], [4, 3]]]  # [none, dyna, direct][seed][point]
+    _, dyna, direct = study.summarise(record_of({"relative_error": error, "ratio_error": error}))
+    final = direct["metrics"]["relative_error"]["final"]
+    assert final["mean"] == final["median"] == 2.0
+    # t of one degree of freedom at 95%: 6.3138; s / sqrt(n) = 1
+    np.testing.assert_allclose(final["interval"], [2.0 - 6.3138, 2.0 + 6.3138], rtol=1e-4)
+    assert direct["metrics"]["relative_error"]["auc"]["mean"] == (2.5 + 3.5) / 2
+    duel = direct["against"]["dyna"]["relative_error"]["final"]
+    assert (duel["difference"]["mean"], duel["wins"], duel["of"]) == (0.0, 1, 2)
+    assert dyna["against"]["none"]["relative_error"]["final"]["wins"] == 1
+    assert "dyna" not in dyna["against"]
+
+
+def test_diverged_replicas_are_counted_and_stay_in_the_scores() -> None:
+    error = [[[1, 1], [1, 1]], [[1, 1], [1, 60]], [[1, np.nan], [1, np.inf]]]
+    scores = study.summarise(record_of({"relative_error": error, "ratio_error": error}))
+    assert [score["diverged"] for score in scores] == [0, 1, 2]
+    assert scores[1]["metrics"]["ratio_error"]["final"]["mean"] == 30.5
+    lost = scores[2]["metrics"]["ratio_error"]["final"]
+    assert lost == {"mean": None, "interval": None, "median": None}
+    assert scores[2]["against"]["dyna"]["ratio_error"]["final"]["wins"] == 0
+
+
+def test_policy_values_are_shown_with_and_without_mdps_of_negative_v_star() -> None:
+    value = [[[0, 1], [0, 5], [0, 1]]] * 3  # the second MDP's v* is negative
+    error = [[[1, 1]] * 3] * 3
+    names = ("policy_value", "greedy_value")
+    score = study.summarise(record_of({**dict.fromkeys(names, value), "ratio_error": error}, "control"))[0]
+    np.testing.assert_allclose(score["metrics"]["policy_value"]["final"]["mean"], 7 / 3)
+    assert score["metrics"]["policy_value"]["final_where_v_star_positive"]["mean"] == 1.0
+
+
+def test_student_interval_on_paper() -> None:
+    low, high = statistics.student_interval(np.array([1.0, 3.0]), 0.9)
+    np.testing.assert_allclose([low, high], [2.0 - 6.3138, 2.0 + 6.3138], rtol=1e-4)
+    assert statistics.student_interval(np.array([1.0])) is None
+
+
+# The command
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_all_makes_every_file(capsys) -> None:
+    words = ["reward_sigmas=0,1", "value_sigmas=0,1", "updates=none,dyna,direct"]
+    assert main(["tabular", "all", *SMALL, *words, "--seeds", "2", "--out", "out"]) == 0
+    assert {path.name for path in Path("out").iterdir()} == {
+        "curves.csv",
+        "summary.json",
+        "figure2a.png",
+        "figure5.png",
+    }
+    assert "per second" in capsys.readouterr().err
+    rows = rows_of(Path("out/curves.csv"))
+    assert list(rows[0])[:7] == ["task", "model", "update", "seed", "iteration", "metric", "value"]
+    # 2 models x 2 seeds x 3 points: 3 updates x (2 + 4 metrics), and 2 updates x 4 noise levels x 2 metrics
+    assert len(rows) == 12 * (3 * 6 + 2 * 4 * 2)
+    assert {row["iteration"] for row in rows} == {"0", "10", "20"}
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert len(summary["methods"]) == 6 + 6 + 16
+    assert summary["options"][0]["alpha_td"] == 0.03
+    assert {method["setting"] for method in summary["methods"]} == {
+        *("", "reward_sigma=0", "reward_sigma=1", "value_sigma=0", "value_sigma=1")
+    }
+
+
+def test_sweep_draws_its_own_figure_and_labels_rows() -> None:
+    words = ["updates=dyna,direct", "models=ve", "alpha_sc=0.1,1", "order=joint,value_first"]
+    assert main(["tabular", "control", *SMALL, *words, "--seeds", "2", "--quiet"]) == 0
+    out = Path("runs/tabular_control")
+    assert {path.name for path in out.iterdir()} == {"curves.csv", "summary.json", "sweep.png"}
+    labels = {row["setting"] for row in rows_of(out / "curves.csv")}
+    assert labels == {f"alpha_sc={x} order={y}" for x in ("0.1", "1") for y in ("joint", "value_first")}
+    summary = json.loads((out / "summary.json").read_text())
+    assert len(summary["programs"]) == 2
+    assert len(summary["methods"]) == 8
+
+
+def test_one_seed_has_no_intervals() -> None:
+    error = [[[1, 1]]] * 3
+    score = study.summarise(record_of({"relative_error": error, "ratio_error": error}))[2]
+    assert score["metrics"]["relative_error"]["final"] == {"mean": 1.0, "interval": None, "median": 1.0}
+    assert score["against"]["dyna"]["relative_error"]["final"]["difference"]["interval"] is None

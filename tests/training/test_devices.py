@@ -1,0 +1,144 @@
+"""Many devices equal one: seeds spread over them, a batch shared by them, and both. Eight virtual CPU devices."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers.batches import SPEC, batch_of, hyper_of, make
+from helpers.configs import assert_close, small
+from jax.sharding import Mesh, PartitionSpec
+
+from purejax_sc.agent import transforms
+from purejax_sc.agent.muesli import make_learner
+from purejax_sc.config import Config, ConfigError, load
+from purejax_sc.envs import make_env
+from purejax_sc.networks import make_model
+from purejax_sc.training import devices, program
+from purejax_sc.training.devices import DATA, SEED, make_layout
+from purejax_sc.training.train import replay_bytes
+
+CLOSE = {"rtol": 2e-3, "atol": 2e-5}
+
+
+def mesh_of(num: int) -> Mesh:
+    return Mesh(np.array(jax.devices()[:num]), (DATA,))
+
+
+def trained(config: Config, seeds: list[int], iterations: int):
+    """Learners, metrics and first observations of rows of seeds, on as many devices as there are."""
+    layout = make_layout(len(seeds), config.train.data_shards)
+    trainer = program.make_local_trainer(config, layout)
+    compiled = program.compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
+    states = compiled.init()
+    frames = jax.device_get(states.driver.obs.frame)
+    states, metrics = compiled.chunk(states, iterations)
+    return *jax.device_get((states.learner, metrics)), frames
+
+
+def test_a_mean_of_gradients_under_shard_map_is_a_mean() -> None:
+    """The trap: with check_vma, the gradient of a replicated number is summed before anyone averages it."""
+    x = jnp.arange(8.0)  # d/dw mean (w x) = mean x = 3.5
+
+    def gradient(w: jax.Array, x: jax.Array) -> jax.Array:
+        return transforms.device_mean(jax.grad(lambda w: jnp.mean(w * x))(w), DATA)
+
+    specs = {"in_specs": (PartitionSpec(), PartitionSpec(DATA)), "out_specs": PartitionSpec()}
+    shared = jax.shard_map(gradient, mesh=mesh_of(8), check_vma=False, **specs)
+    assert float(jax.jit(shared)(jnp.float32(2.0), x)) == 3.5
+
+
+def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
+    # the devices count 0, 1, 2 and 1 entries: (3 + 4 + 6 + 8) / 4
+    x = jnp.arange(1.0, 9.0)
+    mask = jnp.array([0, 0, 1, 0, 0, 0, 0, 0], bool) | jnp.isin(x, jnp.array([4.0, 6.0, 8.0]))
+
+    def part(x: jax.Array, mask: jax.Array) -> jax.Array:
+        return transforms.device_mean(transforms.masked_mean(x, mask, DATA), DATA)
+
+    parts = PartitionSpec(DATA)
+    shared = jax.shard_map(part, mesh=mesh_of(4), in_specs=(parts, parts), out_specs=PartitionSpec(), check_vma=False)
+    assert float(shared(x, mask)) == (3.0 + 4.0 + 6.0 + 8.0) / 4
+    assert float(shared(x, jnp.zeros(8, bool))) == 0.0
+
+
+@pytest.mark.parametrize(("num", "sc"), [(2, {"update": "direct", "policy": "original"}), (4, {"update": "none"})])
+def test_an_update_on_shared_devices_equals_that_on_one(num: int, sc: dict[str, str]) -> None:
+    """Nothing is sampled here, so that only the sharing is compared."""
+    config, model, learner, state = make(train={"num_envs": 4, "batch_sequences": 12}, sc=sc)
+    batch, key, hyper = batch_of(jax.random.key(1)), jax.random.key(2), hyper_of(config)
+    one, metrics = jax.jit(learner.update)(state, batch, key, hyper)
+    part = make_learner(config, model, SPEC, axis=DATA)
+    by_time, by_row = PartitionSpec(None, DATA), PartitionSpec(DATA)
+    specs = jax.tree.map(lambda _: by_time, batch)._replace(carry=jax.tree.map(lambda _: by_row, batch.carry))
+    whole = PartitionSpec()
+    shared = jax.shard_map(
+        part.update, mesh=mesh_of(num), in_specs=(whole, specs, whole, whole), out_specs=whole, check_vma=False
+    )
+    many, shared_metrics = jax.jit(shared)(state, batch, key, hyper)
+    assert_close(one.moment, many.moment, rtol=1e-5)
+    assert_close(one.params, many.params, rtol=1e-4, atol=1e-6)
+    assert_close(metrics, shared_metrics, rtol=1e-3, atol=1e-5)
+
+
+def test_seeds_spread_over_devices_equal_single_runs() -> None:
+    """Nine seeds on eight devices: two rows each on five of them, of which the very last is only there to fill up."""
+    many, metrics, _ = trained(small(), list(range(3, 12)), 3)
+    one, single, _ = trained(small(), [6], 3)
+    assert_close(jax.tree.map(lambda x: x[3], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
+    assert_close(metrics["episode_return_sum"][3], single["episode_return_sum"][0])
+
+
+def test_seeds_times_shared_devices_equal_shared_devices() -> None:
+    """A mesh of 4 x 2: four seeds, each on two devices, which play different games."""
+    config = small(train={"data_shards": 2})
+    assert dict(make_layout(4, 2).mesh.shape) == {SEED: 4, DATA: 2}
+    many, _, frames = trained(config, [0, 1, 2, 3], 3)
+    one, _, frames_of_one = trained(config, [2], 3)
+    assert_close(jax.tree.map(lambda x: x[2], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
+    np.testing.assert_array_equal(frames[2], frames_of_one[0])
+    assert frames.shape[:2] == (4, config.train.num_envs)
+    assert len(np.unique(frames.reshape(4 * config.train.num_envs, -1), axis=0)) > 4
+
+
+@pytest.mark.parametrize(
+    ("seeds", "shards", "groups", "rows"),
+    [(1, 1, 1, 1), (8, 1, 8, 8), (9, 1, 5, 10), (16, 1, 8, 16), (5, 4, 2, 6), (1, 8, 1, 1)],
+)
+def test_layouts_finish_as_soon_as_they_can_on_as_few_devices(seeds: int, shards: int, groups: int, rows: int) -> None:
+    layout = make_layout(seeds, shards)
+    assert dict(layout.mesh.shape) == {SEED: groups, DATA: shards}
+    assert layout.rows == rows
+    assert devices.fill_rows(list(range(seeds)), layout)[:seeds] == list(range(seeds))
+    assert len(devices.fill_rows(list(range(seeds)), layout)) == rows
+
+
+def test_too_few_devices_are_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"train\.data_shards=9, but there are 8 device"):
+        make_layout(1, 9)
+    with pytest.raises(ConfigError, match=r"train\.data_shards=3 cannot share the 8 fresh"):
+        load("smoke", ["train.data_shards=3"])
+
+
+def test_seeds_on_the_cores_of_a_cpu_share_its_memory() -> None:
+    """One seed's replay fits into two thirds of the memory; two seeds on two devices do not fit."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    config = small()
+    env = make_env(config)
+    model = make_model(config, env.spec)
+    steps = config.replay_capacity_sequences * config.train.sequence_length
+    one = replay_bytes(config, env, model) / steps
+    large = small(replay={"capacity": int(memory * 2 / 3 / one)})
+    program.make_local_trainer(large, make_layout(1))
+    with pytest.raises(ConfigError, match="for 2 seed"):
+        program.make_local_trainer(large, make_layout(2))
+
+
+def test_a_shard_is_a_part_of_everything_and_lasts_as_long() -> None:
+    config = load("minatar_breakout", ["train.data_shards=2"])
+    part = config.shard()
+    assert part.train.num_envs * 2 == config.train.num_envs
+    assert (part.fresh_sequences * 2, part.replay_sequences * 2) == (config.fresh_sequences, config.replay_sequences)
+    assert part.replay_capacity_sequences * 2 == config.replay_capacity_sequences
+    assert (part.num_iterations, part.num_updates) == (config.num_iterations, config.num_updates)

@@ -1,0 +1,103 @@
+"""What the shipped configurations promise, as learning curves of several seeds. Minutes long: pytest -m slow."""
+
+import jax
+import numpy as np
+import pytest
+from helpers import game_references
+
+from purejax_sc.acting import arena
+from purejax_sc.config import Config, load
+from purejax_sc.envs import make_env
+from purejax_sc.evaluation import evaluate
+from purejax_sc.networks import make_model
+from purejax_sc.runs.checkpoint import Agents
+from purejax_sc.training import program
+from purejax_sc.training.devices import make_layout
+from purejax_sc.training.train import acting_params
+
+SEEDS = 5
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+
+def compile_seeds(config: Config) -> program.Program:
+    layout = make_layout(SEEDS)
+    trainer = program.make_local_trainer(config, layout)
+    return program.compile_program(trainer, config, range(SEEDS), [config.hyper] * SEEDS, layout)
+
+
+def mean_returns(name: str, overrides: list[str], windows: list[tuple[int, int]]) -> list[float]:
+    """Mean return [windows] over the seeds and over the episodes that end in each window (first, last] of env steps."""
+    config = load(name, overrides)
+    compiled = compile_seeds(config)
+    states, done, returns = compiled.init(), 0, []
+    for until in (step for window in windows for step in window):
+        n = until // config.steps_per_iteration - done
+        states, metrics = compiled.chunk(states, n)
+        done += n
+        returns.append(float(np.mean(metrics["episode_return_sum"][:SEEDS] / metrics["episode_count"][:SEEDS])))
+    return returns[1::2]
+
+
+@pytest.mark.parametrize("update", ["none", "direct"])
+def test_catch_is_learned_in_64_000_steps(update):
+    assert mean_returns("catch", [f"sc.update={update}"], [(60_000, 64_000)])[0] >= 0.95
+
+
+@pytest.mark.parametrize("update", ["none", "direct"])
+def test_cartpole_is_learned_in_100_000_steps(update):
+    early, late = mean_returns("cartpole", [f"sc.update={update}"], [(7_000, 9_000), (95_000, 100_000)])
+    assert early >= 163
+    assert late >= 450
+
+
+@pytest.mark.parametrize("update", ["none", "direct"])
+def test_breakout_is_learned_in_1_000_000_steps(update):
+    assert mean_returns("minatar_breakout", [f"sc.update={update}"], [(900_000, 1_000_000)])[0] >= 32
+
+
+def trained(config: Config) -> Agents:
+    """Agents of `SEEDS` seeds after a whole run."""
+    compiled = compile_seeds(config)
+    states, _ = compiled.chunk(compiled.init(), config.num_iterations)
+    return Agents(config, list(range(SEEDS)), jax.tree.map(lambda x: x[:SEEDS], states.learner))
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("update", ["none", "direct"])
+def test_sokoban_of_easy_levels_is_solved_where_levels_are_new(update):
+    agents = trained(load("sokoban_small", [f"sc.update={update}"]))
+    options = evaluate.Options(episodes=256)
+    agents = agents._replace(config=evaluate.evaluation_config(agents.config, options, []))
+    assert evaluate.evaluate(agents, options)["policies"]["sampled"]["metrics"]["solved"]["mean"] >= 0.8
+
+
+def results(agents: Agents, way: str, opponent: arena.Player, games: int = 1_000, simulations: int = 30) -> np.ndarray:
+    """Results [seeds, games] against a player, each side moving first in every other game."""
+    env = make_env(agents.config)
+    model = make_model(agents.config, env.spec)
+    choose = arena.make_choices(model, env.spec, agents.config.hyper.discount, simulations)[way]
+
+    @jax.jit
+    def play(params, key):
+        players = (arena.agent(model, choose, params), opponent)
+        return arena.play(env, players, key, games, 1_000).episode_return
+
+    params = acting_params(agents.config, agents.learner)
+    seeds = range(len(agents.seeds))
+    return np.stack([play(jax.tree.map(lambda x, i=i: x[i], params), jax.random.key(i)) for i in seeds])
+
+
+@pytest.mark.parametrize("update", ["none", "direct"])
+def test_tic_tac_toe_is_never_lost_to_perfect_play(update):
+    agents = trained(load("tic_tac_toe", [f"sc.update={update}"]))
+    for way in ("greedy", "search"):
+        assert (results(agents, way, game_references.minimax_tic_tac_toe()) == 0).all()
+
+
+@pytest.mark.timeout(14_400)
+@pytest.mark.parametrize("update", ["none", "direct"])
+def test_connect_four_is_won_against_random_moves_and_a_short_look_ahead(update):
+    agents = trained(load("connect_four", [f"sc.update={update}"]))
+    assert (results(agents, "greedy", arena.uniform()) == 1).mean() >= 0.95
+    assert (results(agents, "greedy", game_references.look_ahead_connect_four()) == 1).mean() >= 0.8

@@ -1,0 +1,268 @@
+"""The promises of the on-device driver: seeds, hyper-parameters, probes, the replay."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import probe_envs
+from helpers.configs import assert_close, small
+
+from purejax_sc import config as config_module
+from purejax_sc import networks
+from purejax_sc.agent import muesli
+from purejax_sc.config import ConfigError, Hyper
+from purejax_sc.envs import make_env
+from purejax_sc.training.devices import over_seeds
+from purejax_sc.training.train import make_chunk, make_train, make_trainer
+from purejax_sc.types import EnvSpec, Observation, Sequence
+
+
+def run(config, seeds=1, env=None, hyper=None):
+    """Learner states and metrics of `seeds` runs, with a leading seed axis."""
+    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
+    train = make_train(config, env)
+    states, metrics = jax.jit(jax.vmap(train, (0, None)))(keys, config.hyper if hyper is None else hyper)
+    return states.learner, metrics
+
+
+@pytest.mark.parametrize("placement", ["vmap", "map"])
+def test_seed_i_of_a_sweep_equals_the_single_run(placement):
+    config = small()
+    train = make_train(config)
+    keys = jax.vmap(jax.random.key)(jnp.arange(3))
+    swept = jax.jit(over_seeds(lambda key: train(key)[0].learner, placement))(keys)
+    single = jax.jit(train)(jax.random.key(1))[0].learner
+    assert_close(jax.tree.map(lambda x: x[1], swept.params), single.params, rtol=2e-3, atol=2e-5)
+
+
+def test_hyper_i_of_a_sweep_equals_the_single_run():
+    config = small()
+    rates = jnp.array([1e-4, 1e-3])
+    hypers = Hyper(*(jnp.broadcast_to(jnp.float32(x), 2) for x in config.hyper))._replace(learning_rate=rates)
+    train = make_train(config)
+    swept = jax.jit(jax.vmap(train, (None, 0)))(jax.random.key(0), hypers)[0].learner
+    single = jax.jit(train)(jax.random.key(0), config.hyper._replace(learning_rate=1e-3))[0].learner
+    assert_close(jax.tree.map(lambda x: x[1], swept.params), single.params, rtol=2e-3, atol=2e-5)
+
+
+def test_a_number_from_the_config_and_the_same_number_traced_agree():
+    config = small()
+    train = make_train(config)
+    given = jax.jit(train)(jax.random.key(0))[0].learner
+    traced = jax.jit(train)(jax.random.key(0), config.hyper)[0].learner
+    assert_close(given.params, traced.params, rtol=1e-5, atol=1e-6)
+
+
+def test_sc_weight_zero_is_the_baseline_bit_for_bit():
+    # As a single run, which is also what a sweep placed by `map` runs. Under `vmap` over seeds the compiler rounds the
+    # batched products of the two programs differently, and they agree to the last digit or so.
+    def learner(update, weight):
+        config = small(sc={"update": update}, hyper={"sc_weight": weight})
+        env = probe_envs.reward_by_observation_and_action()
+        return jax.jit(make_train(config, env))(jax.random.key(0))[0].learner
+
+    baseline, weightless, weighted = learner("none", 0.25), learner("direct", 0.0), learner("direct", 0.25)
+    jax.tree.map(np.testing.assert_array_equal, weightless, baseline)
+    assert not np.array_equal(*(x.params.encoder["params"]["torso"]["Dense_0"]["kernel"] for x in (weighted, baseline)))
+
+
+def test_chunks_of_any_length_continue_one_run():
+    config = small(train={"env_steps": 16 * 5})
+    trainer = make_trainer(config)
+    chunk = jax.jit(make_chunk(trainer))
+    state = trainer.init(jax.random.key(0))
+    state, first = chunk(state, config.hyper, 2)
+    state, second = chunk(state, config.hyper, 3)
+    whole, metrics = jax.jit(make_train(config))(jax.random.key(0))
+    assert_close(state.learner.params, whole.learner.params, rtol=1e-4, atol=1e-5)
+    mean = (2 * first["loss"] + 3 * second["loss"]) / 5
+    np.testing.assert_allclose(mean, np.mean(metrics["loss"]), rtol=1e-3)
+
+
+def test_every_fresh_sequence_is_used_once_when_an_iteration_holds_several_updates():
+    config = small(train={"num_envs": 8, "batch_sequences": 12, "replay_share": 2 / 3, "env_steps": 96})
+    assert config.updates_per_iteration == 2
+    learner, metrics = run(config)
+    assert learner.updates[0] == config.num_updates == 6
+    assert metrics["loss"].shape == (1, 3)
+
+
+def test_a_batch_without_replay_keeps_no_ring():
+    config = small(train={"replay_share": 0.0, "batch_sequences": 4})
+    state, _ = jax.jit(make_train(config))(jax.random.key(0))
+    assert state.replay == ()
+
+
+def test_the_ring_holds_what_was_acted_in_order():
+    config = small(train={"env_steps": 16 * 3})
+    state, _ = jax.jit(make_train(config, probe_envs.counting(3)))(jax.random.key(0))
+    ring = state.replay
+    assert ring.size == 12
+    assert ring.cursor == 12
+    obs = ring.data.obs
+    assert obs.frame.shape[:2] == (64, 5)  # capacity 256 steps / 4 = 64 rows of T + 1 observations
+    # Row i + 4 continues row i in the same environment: its first observation is row i's last.
+    np.testing.assert_array_equal(obs.frame[4:8, 0], obs.frame[0:4, -1])
+    np.testing.assert_array_equal(obs.first[4:8, 0], obs.first[0:4, -1])
+
+
+def test_a_replay_that_no_device_can_hold_is_refused_with_its_size():
+    with pytest.raises(ConfigError, match=r"replay.capacity=\d+ takes [0-9.]+ GiB for 1 seed.*set replay.capacity="):
+        make_trainer(small(replay={"capacity": 10**13}))
+
+
+def test_the_update_does_not_copy_the_replay():
+    config = small(replay={"capacity": 4_000_000}, train={"env_steps": 16 * 5})
+    trainer = make_trainer(config)
+    shapes = jax.eval_shape(trainer.init, jax.random.key(0))
+    lowered = jax.jit(make_chunk(trainer), donate_argnums=0).lower(shapes, config.hyper, jnp.int32(1))
+    analysis = lowered.compile().memory_analysis()
+    ring = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes.replay.data))
+    assert analysis.temp_size_in_bytes < 0.2 * ring
+    assert analysis.alias_size_in_bytes > ring
+
+
+PROBE = {
+    "network": {"kind": "mlp", "width": 32, "head_width": 32},
+    "train": {"env_steps": 12_000, "num_envs": 8, "sequence_length": 5, "batch_sequences": 16, "replay_share": 0.5},
+    "replay": {"capacity": 2_000},
+    "muesli": {"unroll": 3, "bins": 21, "bins_max": 5.0, "cmpo": "exact", "expectation": "exact"},
+    "hyper": {"learning_rate": 3e-3, "discount": 0.5},
+}
+
+
+def learned(env, **sections):
+    """A trained agent on a probe: its mean reward per episode at the end, and root values of given frames."""
+    config = small(**{**PROBE, **sections})
+    learner, metrics = run(config, env=env)
+    tail = {name: np.asarray(metrics[name][0, -50:]) for name in ("episode_return_sum", "episode_count")}
+    episode_return = tail["episode_return_sum"].sum() / max(tail["episode_count"].sum(), 1)
+    return config, jax.tree.map(lambda x: x[0], learner), episode_return
+
+
+def root_values(config, env, learner, frames):
+    model, n = networks.make_model(config, env.spec), len(frames)
+    obs = Observation(
+        jnp.array(frames, jnp.float32)[None, :, None],
+        jnp.ones((1, n, 2), bool),
+        jnp.zeros((1, n), jnp.int32),
+        jnp.zeros((1, n)),
+        jnp.ones((1, n), bool),
+        jnp.ones((1, n), bool),
+    )
+    e, _ = model.encode(learner.params.encoder, obs, model.initial_carry(n))
+    return model.decode(model.root_value(learner.params.root_value, e[0]))
+
+
+def test_probe_constant_reward_is_valued():
+    env = probe_envs.constant_reward()
+    config, learner, _ = learned(env)
+    np.testing.assert_allclose(root_values(config, env, learner, [0.0]), [1.0], atol=0.05)
+
+
+def test_probe_reward_by_observation_is_valued():
+    env = probe_envs.reward_by_observation()
+    config, learner, _ = learned(env)
+    np.testing.assert_allclose(root_values(config, env, learner, [0.0, 1.0]), [0.0, 1.0], atol=0.05)
+
+
+def test_probe_delayed_reward_is_discounted():
+    env = probe_envs.delayed_reward()
+    config, learner, _ = learned(env)
+    # Two steps, reward 1 after the second: v = (gamma, 1) = (0.5, 1).
+    np.testing.assert_allclose(root_values(config, env, learner, [0.0, 1.0]), [0.5, 1.0], atol=0.05)
+
+
+@pytest.mark.parametrize("update", ["none", "direct"])
+def test_probe_reward_by_action_is_found(update):
+    env = probe_envs.reward_by_action()
+    assert learned(env, sc={"update": update})[2] > 0.95
+
+
+@pytest.mark.parametrize("pg_weight", [3.0, 0.0])
+def test_probe_reward_by_observation_and_action_is_found(pg_weight):
+    env = probe_envs.reward_by_observation_and_action()
+    hyper = {**PROBE["hyper"], "pg_weight": pg_weight}
+    assert learned(env, hyper=hyper)[2] > 0.9
+
+
+def test_probe_truncation_bootstraps():
+    env = probe_envs.endless_reward(5)
+    config, learner, _ = learned(env)
+    # Reward 1 for ever at discount 0.5 is worth 2, although every episode is cut after 5 steps.
+    np.testing.assert_allclose(root_values(config, env, learner, [0.0]), [2.0], atol=0.1)
+
+
+def test_the_actor_carry_is_stored_and_continues_from_row_to_row():
+    config = small(
+        env="gymnax/Breakout-MinAtar",
+        network={"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0},
+        train={"env_steps": 16 * 2},
+        hyper={"learning_rate": 0.0},
+    )
+    state, _ = jax.jit(make_train(config))(jax.random.key(0))
+    rows = jax.tree.map(lambda x: x[0:4], state.replay.data)
+    model = networks.make_model(config, make_env(config).spec)
+    obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], rows.obs)
+    # With a learning rate of 0 the actor's parameters never change: replaying row 0 ends where row 4 begins.
+    _, carry = model.encode(state.learner.target.encoder, obs, rows.carry)
+    assert_close(carry, jax.tree.map(lambda x: x[4:8], state.replay.data.carry), rtol=1e-4, atol=1e-5)
+    assert any(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(carry))
+
+
+def test_exploring_draws_uniform_actions_and_stores_the_policy_that_drew_them():
+    def acted(share):
+        config = small(hyper={"explore": share, "learning_rate": 0.0})
+        return jax.jit(make_train(config))(jax.random.key(0))[0].replay.data
+
+    policy, half, uniform = acted(0.0), acted(0.5), acted(1.0)
+    num_actions = policy.logits.shape[-1]
+    np.testing.assert_allclose(jax.nn.softmax(uniform.logits), 1 / num_actions, rtol=1e-6)
+    # the first observations are the same in all three: learning never happens, and nothing was drawn before
+    mixed = 0.5 * jax.nn.softmax(policy.logits[:, 0]) + 0.5 / num_actions
+    np.testing.assert_allclose(jax.nn.softmax(half.logits[:4, 0]), mixed[:4], rtol=1e-5)
+    assert not np.array_equal(policy.action, uniform.action)
+
+
+@pytest.mark.parametrize("option", [{"replay": {"carry": "zero"}}, {"muesli": {"actor": "online"}}], ids=str)
+def test_driver_options_change_the_run(option):
+    network = {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0}
+    sections = {"env": "gymnax/Breakout-MinAtar", "network": network, "hyper": {"learning_rate": 0.01}}
+    base, _ = run(small(**sections))
+    other, _ = run(small(**sections, **option))
+    assert not all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (base, other)), strict=True))
+
+
+PAPER_SPECS = {
+    "atari": EnvSpec(18, (96, 96, 3), jnp.dtype(jnp.uint8), False),
+    "sokoban": EnvSpec(4, (10, 10, 7), jnp.dtype(bool), False),
+    "go_9x9": EnvSpec(82, (9, 9, 17), jnp.dtype(bool), True),
+}
+
+
+@pytest.mark.parametrize("name", PAPER_SPECS)
+def test_paper_configurations_build_their_learner(name):
+    config, spec = config_module.load(name), PAPER_SPECS[name]
+    model = networks.make_model(config, spec)
+    learner = muesli.make_learner(config, model, spec)
+    t, b, a = config.train.sequence_length, config.train.batch_sequences, spec.num_actions
+
+    def shape(dtype, *rest):
+        return jax.ShapeDtypeStruct((t, b, *rest), dtype)
+
+    now = Observation(
+        frame=shape(spec.obs_dtype, *spec.obs_shape),
+        legal=shape(bool, a),
+        prev_action=shape(jnp.int32),
+        prev_reward=shape(jnp.float32),
+        first=shape(bool),
+        valid=shape(bool),
+    )
+    obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((t + 1, *x.shape[1:]), x.dtype), now)
+    carry = jax.eval_shape(lambda: model.initial_carry(b))
+    number = shape(jnp.float32)
+    batch = Sequence(obs, shape(jnp.int32), shape(jnp.float32, a), number, number, carry)
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    after, metrics = jax.eval_shape(learner.update, state, batch, jax.random.key(1), config.hyper)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    assert metrics["loss"].shape == ()
