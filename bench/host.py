@@ -28,10 +28,10 @@ from purejax_sc import config as configs
 from purejax_sc.config import Config
 from purejax_sc.envs import make_host_pool, make_host_program, make_spec, network_spec
 from purejax_sc.networks import make_model
-from purejax_sc.training import jitted, sebulba
-from purejax_sc.training.actors import row_shapes
+from purejax_sc.training import envpool_xla, sebulba
 from purejax_sc.training.devices import make_layout
-from purejax_sc.training.train import as_arrays
+from purejax_sc.training.host_rows import row_shapes
+from purejax_sc.training.iteration import as_arrays
 
 
 def engine(config: Config, steps: int) -> float:
@@ -133,7 +133,7 @@ def main() -> None:
     driver = sebulba.Driver(config, spec, partial(make_host_pool, config), layout, resume=False)
     other = configs.override(config, ["host.driver=xla", *args.xla])
     threads = Training(driver)
-    xla = Training(jitted.Driver(other, spec, partial(make_host_program, other), layout))
+    xla = Training(envpool_xla.Driver(other, spec, partial(make_host_program, other), layout))
     n, steps = args.iterations, args.iterations * config.steps_per_iteration
     rows = jax.tree.map(jnp.asarray, random_batch(config))
     waiting: dict[str, list[float]] = {"learner_waiting": [], "actors_waiting": []}

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from purejax_sc import config as configs
 from purejax_sc.config import Config
 from purejax_sc.runs.checkpoint import Checkpoints
-from purejax_sc.training import program
+from purejax_sc.training.compiled import compile_program, make_local_trainer
 from purejax_sc.training.devices import make_layout
 
 FRESH_SHARE = 6  # sequences in a batch per fresh one, as in minatar_breakout
@@ -41,8 +41,8 @@ def with_envs(name: str, num_envs: int, *overrides: str) -> Config:
 def build(axis: str, value: int, config: Config, seeds: int, num_devices: int) -> throughput.Program:
     """One point of an axis, with a full iteration behind it."""
     layout = make_layout(seeds, config.train.data_shards, None, num_devices)
-    trainer = program.make_local_trainer(config, layout)
-    compiled = program.compile_program(trainer, config, range(seeds), [config.hyper] * seeds, layout)
+    trainer = make_local_trainer(config, layout)
+    compiled = compile_program(trainer, config, range(seeds), [config.hyper] * seeds, layout)
     states, _ = jax.block_until_ready(compiled.chunk(compiled.init(), 1))
     row = {"config": axis, "sc": config.sc.update, "seeds": seeds, "placement": axis, "value": value}
     row |= {"compile_s": compiled.seconds, "updates": config.updates_per_iteration}
@@ -87,8 +87,8 @@ def checkpoint_costs(name: str, overrides: list[str], seeds: int) -> dict[str, f
     """Seconds to write and to read a checkpoint, and its size."""
     config = configs.load(name, overrides)
     layout = make_layout(seeds)
-    trainer = program.make_local_trainer(config, layout)
-    compiled = program.compile_program(trainer, config, range(seeds), [config.hyper] * seeds, layout)
+    trainer = make_local_trainer(config, layout)
+    compiled = compile_program(trainer, config, range(seeds), [config.hyper] * seeds, layout)
     states, _ = compiled.chunk(compiled.init(), 100)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder), config, layout, list(range(seeds)))

@@ -29,7 +29,7 @@ import numpy as np
 import scipy.stats
 
 from purejax_sc.results import statistics
-from purejax_sc.tabular import program, study
+from purejax_sc.tabular import compiled, study
 from purejax_sc.tabular.learner import Variant
 from purejax_sc.tabular.options import Options, variant
 
@@ -80,15 +80,15 @@ def run_group(name: str, rows: list[dict[str, Any]], seeds: int, iterations: int
         options = base.model_copy(update={key: row[key] for key in row if key in Options.model_fields})
         numbers = {update: canonical(variant(options, row["model"], update), update) for update in UPDATES}
         chosen.append({update: index.setdefault(value, len(index)) for update, value in numbers.items()})
-    stacked = program.stack(list(index))
+    stacked = compiled.stack(list(index))
     results = {}
     for task in ("evaluation", "control"):
-        results[task] = program.run(base, task == "control", iterations, stacked, seeds)
+        results[task] = compiled.run(base, task == "control", iterations, stacked, seeds)
         print(f"{name} {task}: {len(rows)} rows, {len(index)} methods, {results[task].run_seconds:.0f} s", flush=True)
     return [row | judge(results, places) for row, places in zip(rows, chosen, strict=True)]
 
 
-def judge(results: dict[str, program.Result], chosen: dict[str, int]) -> dict[str, Any]:
+def judge(results: dict[str, compiled.Result], chosen: dict[str, int]) -> dict[str, Any]:
     """Claims and the numbers behind them. chosen: update -> place among the methods."""
     control = results["control"]
     area = {u: study.area(results["evaluation"].metrics["relative_error"][i]) for u, i in chosen.items()}

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 
 from purejax_sc import config as configs
-from purejax_sc.training import program
+from purejax_sc.training.compiled import compile_program, make_local_trainer
 from purejax_sc.training.devices import make_layout
 
 
@@ -39,8 +39,8 @@ def build(name: str, overrides: list[str], update: str, seeds: int, placement: s
     config = configs.load(name, [*overrides, f"sc.update={update}"])
     # a single run and the placements within a device have one device; "devices" spreads the seeds over all of them
     layout = make_layout(seeds, 1, *((None, None) if placement == "devices" else (placement, 1)))
-    trainer = program.make_local_trainer(config, layout)
-    compiled = program.compile_program(trainer, config, range(seeds), [config.hyper] * seeds, layout)
+    trainer = make_local_trainer(config, layout)
+    compiled = compile_program(trainer, config, range(seeds), [config.hyper] * seeds, layout)
     row = {"config": name, "sc": update, "seeds": seeds, "placement": placement, "compile_s": compiled.seconds}
     row["program_mib"] = (compiled.memory["program_bytes"] or float("nan")) / 2**20
     row["updates"] = config.updates_per_iteration

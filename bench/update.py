@@ -16,7 +16,7 @@ from purejax_sc import config as configs
 from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config
-from purejax_sc.training.train import as_arrays
+from purejax_sc.training.iteration import as_arrays
 from purejax_sc.types import EnvSpec, Key, Model, Observation, Sequence
 
 SPECS = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from purejax_sc.config import Config, Hyper, load
-    from purejax_sc.training.train import make_train, make_trainer
+    from purejax_sc.training.anakin import make_train, make_trainer
 
 __version__ = "0.1.0"
 

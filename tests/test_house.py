@@ -1,14 +1,62 @@
 """The house: which wing may import which, and what stays unloaded until it is needed."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+PACKAGE = Path(__file__).parent.parent / "purejax_sc"
+
+# What a wing may import beside `types`, `config` and itself. Everything walks one way, from the paper outwards.
+ABOVE_NOTHING = {"agent", "envs", "results"}
+UP_TO_RUNS = {"runs", "training", "acting", "networks", "tabular", *ABOVE_NOTHING}
+WINGS: dict[str, set[str]] = {
+    "types": set(),
+    "config": set(),
+    **{wing: set() for wing in ABOVE_NOTHING},
+    "networks": {"agent"},
+    "tabular": {"agent", "envs", "results"},
+    "acting": {"agent", "envs"},
+    "training": {"acting", "networks", "agent", "envs", "results.files"},
+    "runs": {"training", "networks", "agent", "envs", "results"},
+    "evaluation": UP_TO_RUNS,
+    "studies": UP_TO_RUNS | {"evaluation"},
+    "cli": UP_TO_RUNS | {"evaluation", "studies"},
+    "__main__": {"cli"},
+}
 HEAVY = (
     "gymnax", "jumanji", "matplotlib", "tensorflow_probability", "tensorboardX", "jax", "envpool", "ale_py",
     "gymnasium",
 )  # fmt: skip
+LEAVES = {"transforms", "returns", "losses", "consistency"}  # arrays in, arrays out
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules of this package that a file imports anywhere in it, dotted: `results.files`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} uses a relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("purejax_sc.") for name in names if name.startswith("purejax_sc.")} - {"__version__"}
+
+
+def allowed(imported: str, wings: set[str]) -> bool:
+    return any(f"{imported}.".startswith(f"{wing}.") for wing in wings)
+
+
+def test_imports_run_one_way() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        wing, *rest = path.relative_to(PACKAGE).with_suffix("").parts
+        if wing == "__init__":
+            continue
+        known = {"types"} if wing == "agent" and rest[0] in LEAVES else WINGS[wing] | {"types", "config"}
+        strange = {name for name in imports_of(path) if not allowed(name, known | {wing})}
+        assert not strange, f"{path.relative_to(PACKAGE)} imports {strange}"
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

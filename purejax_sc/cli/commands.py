@@ -121,7 +121,7 @@ def sweep(config: str, settings: tuple[str, ...], seeds: int, out: Path | None, 
     _keep_compiled_programs()
     _use_all_cores()
     from purejax_sc.config import ConfigError
-    from purejax_sc.results.plots import RunError
+    from purejax_sc.results.files import RunError
     from purejax_sc.runs import sweep as sweeps
 
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
@@ -151,19 +151,19 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
     """
     _keep_compiled_programs()
     from purejax_sc import config as configs
-    from purejax_sc.results.plots import RunError
+    from purejax_sc.envs.atari_games import SCORES
+    from purejax_sc.results.files import RunError
     from purejax_sc.studies import atari57 as study
-    from purejax_sc.studies import scores
 
     directory = out or Path("runs") / f"atari57_{Path(config).stem}"
-    chosen = tuple(scores.SCORES) if games is None else tuple(dict.fromkeys(games.split(",")))
+    chosen = tuple(SCORES) if games is None else tuple(dict.fromkeys(games.split(",")))
     say = (lambda text: None) if quiet else lambda text: click.echo(text, err=True)
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
     stopped = f"stopped: the same command goes on from {directory}"
     try:
         with _one_line(configs.ConfigError, RunError, OSError):
             loaded = configs.load(config, overrides)
-            report = study.train(loaded, chosen, directory, quiet, say, command, _at_once(stopped))
+            report = study.run(loaded, chosen, directory, quiet, say, command, _at_once(stopped))
     except KeyboardInterrupt:
         raise Interrupted(stopped) from None
     if not quiet:
@@ -188,7 +188,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
     _keep_compiled_programs()
     _use_all_cores()
     from purejax_sc.config import ConfigError
-    from purejax_sc.results.plots import RunError
+    from purejax_sc.results.files import RunError
     from purejax_sc.tabular import study
 
     directory = out or Path("runs") / f"tabular_{task}"
@@ -249,7 +249,7 @@ def evaluate(
 
     from purejax_sc.config import ConfigError
     from purejax_sc.evaluation import evaluate as evaluation
-    from purejax_sc.results.plots import RunError
+    from purejax_sc.results.files import RunError
 
     options = evaluation.Options(episodes, max_steps, simulations, search or "muzero", temperature, seed)
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
@@ -292,14 +292,14 @@ def levels(
     """
     _keep_compiled_programs()
     from purejax_sc.config import ConfigError, load
-    from purejax_sc.evaluation import pools
-    from purejax_sc.results.plots import RunError
+    from purejax_sc.evaluation import levels
+    from purejax_sc.results.files import RunError
 
     words = [f"split={split}", *([] if difficulty is None else [f"depth={difficulty}"]), *overrides]
     say = (lambda text: None) if quiet else lambda text: click.echo(text, err=True)
     with _one_line(ConfigError, RunError, OSError):
         config = load("sokoban", [f"levels.{word}" for word in words]).levels
-        facts = pools.write(config, num, seed, out, render, say)
+        facts = levels.write(config, num, seed, out, render, say)
     if not quiet:
         _print_table([(name, f"{value:,.4g}") for name, value in facts.items()])
         click.echo(f"wrote {' and '.join(str(path) for path in (out, render) if path)}")
@@ -343,7 +343,7 @@ def match(
     _keep_compiled_programs()
     from purejax_sc.config import ConfigError
     from purejax_sc.evaluation import matches
-    from purejax_sc.results.plots import RunError
+    from purejax_sc.results.files import RunError
 
     directory = out or Path("runs") / f"match_{Path(entrants[0]).name}"
     options = matches.Options(games, simulations, search or "muzero", sampled, openings, seed, timeout)
@@ -370,7 +370,7 @@ def gtp(directory: Path, simulations: int, search: Any, agent: int | None, seed:
     from purejax_sc.config import ConfigError
     from purejax_sc.evaluation import gtp as protocol
     from purejax_sc.evaluation import matches
-    from purejax_sc.results.plots import RunError
+    from purejax_sc.results.files import RunError
 
     options = matches.Options(simulations=simulations, search=search or "muzero", seed=seed)
     with _one_line(ConfigError, RunError, OSError):
@@ -407,7 +407,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
     P(> X) is the probability that a seed ends with a higher return than a seed of X, the first run.
     """
     from purejax_sc.results import compare
-    from purejax_sc.results.plots import RunError
+    from purejax_sc.results.files import RunError
 
     with _one_line(RunError, OSError):
         comparison = compare.plot(runs, out, aggregate)
@@ -435,13 +435,14 @@ def _train(config: Any, out: Path, seeds: int, placement: Any, force: bool, quie
     import jax
 
     from purejax_sc.config import ConfigError
-    from purejax_sc.runs import run
+    from purejax_sc.results.files import RunError
+    from purejax_sc.runs import train
 
     command = shlex.join(["purejax-sc", *sys.argv[1:]])
     stopped = f"stopped: what was written stays in {out}; --resume goes on from there"
     try:
-        with _one_line(ConfigError, run.RunError, OSError):
-            summary = run.train(config, out, seeds, placement, force, quiet, command, resume, _at_once(stopped))
+        with _one_line(ConfigError, RunError, OSError):
+            summary = train.train(config, out, seeds, placement, force, quiet, command, resume, _at_once(stopped))
     except KeyboardInterrupt:
         raise Interrupted(stopped) from None
     except jax.errors.JaxRuntimeError as error:
@@ -459,9 +460,9 @@ def _train(config: Any, out: Path, seeds: int, placement: Any, force: bool, quie
 
 def _at_once(message: str) -> Any:
     """While XLA compiles, Ctrl-C need not wait: the process leaves with the message that it would have had."""
-    from purejax_sc.cli import interrupts
+    from purejax_sc.cli import ctrl_c
 
-    return partial(interrupts.leave_at_once, _line(message), Interrupted.exit_code)
+    return partial(ctrl_c.leave_at_once, _line(message), Interrupted.exit_code)
 
 
 def _check_search(search: str | None, simulations: int) -> None:

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.config import AtariConfig, Config, ConfigError
+from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.envs.base import check_options
 from purejax_sc.envs.host import HostPool, HostProgram, HostStep, Played, first_step, next_step
-from purejax_sc.studies.scores import SCORES
 from purejax_sc.types import EnvSpec
 
 JOYSTICK = 18  # all actions of the Arcade Learning Environment: nothing, fire, eight directions, these with fire

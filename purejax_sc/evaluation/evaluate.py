@@ -12,16 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import networks
-from purejax_sc.acting import arena, host_arena
-from purejax_sc.acting.arena import Choose, Episodes, Player
+from purejax_sc.acting import episodes, host_episodes
+from purejax_sc.acting.episodes import Choose, Episodes, Player
+from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind
 from purejax_sc.config import Config, ConfigError, override
 from purejax_sc.envs import is_host, make_env, make_host_pool, make_spec, network_spec
 from purejax_sc.evaluation import render
-from purejax_sc.results import plots, statistics
+from purejax_sc.results import statistics
+from purejax_sc.results.files import replace_files
+from purejax_sc.results.statistics import CONFIDENCE
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
-from purejax_sc.training.train import acting_params
 from purejax_sc.types import Env, EnvSpec, Key, Model, Params
 
 FILE = "evaluation.json"
@@ -82,7 +84,7 @@ def run(
         frames, text = record(agents, options, env)
         say(text)
         files[image] = render.encode(draw(frames), image.suffix)
-    plots.replace_files(files)
+    replace_files(files)
     return report
 
 
@@ -130,7 +132,7 @@ def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say 
         **options._asdict(),
         "search": options.search if options.simulations else None,
         "interval_over": "seeds" if len(agents.seeds) > 1 else "episodes",
-        "confidence": plots.CONFIDENCE,
+        "confidence": CONFIDENCE,
         "policies": policies,
     }
 
@@ -140,12 +142,12 @@ def _on_device(agents: Agents, options: Options, choose: Choose, env: Env | None
     env = env or make_env(agents.config)
     model = networks.make_model(agents.config, env.spec)
 
-    def episodes(row: tuple[Params, Key]) -> Episodes:
+    def play_row(row: tuple[Params, Key]) -> Episodes:
         params, key = row
-        return arena.play(env, players(model, env.spec, choose, params), key, options.episodes, options.max_steps)
+        return episodes.play(env, players(model, env.spec, choose, params), key, options.episodes, options.max_steps)
 
     rows = acting_params(agents.config, agents.learner), _keys(agents, options)
-    return jax.device_get(jax.jit(over_seeds(episodes, default_placement()))(rows))
+    return jax.device_get(jax.jit(over_seeds(play_row, default_placement()))(rows))
 
 
 def _on_host(agents: Agents, options: Options, choose: Choose) -> Episodes:
@@ -162,7 +164,7 @@ def _play_on_host(
     model = networks.make_model(config, network_spec(config))
     pool = make_host_pool(config, num_episodes, options.seed + agents.seeds[row])
     with contextlib.closing(pool):
-        return host_arena.play(config, pool, model, choose, params, _keys(agents, options)[row], options.max_steps)
+        return host_episodes.play(config, pool, model, choose, params, _keys(agents, options)[row], options.max_steps)
 
 
 def summarise(episodes: Episodes) -> dict[str, Any]:
@@ -203,13 +205,13 @@ def _mean_of(values: np.ndarray) -> dict[str, Any]:
 def make_choices(config: Config, model: Model, spec: EnvSpec, options: Options) -> dict[str, Choose]:
     """The ways to act that `options` asks for, by name."""
     discount = config.hyper.discount
-    return arena.make_choices(model, spec, discount, options.simulations, options.search, options.temperature)
+    return episodes.make_choices(model, spec, discount, options.simulations, options.search, options.temperature)
 
 
 def players(model: Model, spec: EnvSpec, choose: Choose, params: Params) -> tuple[Player, ...]:
     """The agent, alone or against a player without a plan."""
-    one = arena.agent(model, choose, params)
-    return (one, arena.uniform()) if spec.two_player else (one,)
+    one = episodes.agent(model, choose, params)
+    return (one, episodes.uniform()) if spec.two_player else (one,)
 
 
 def record(agents: Agents, options: Options, env: Env | None) -> tuple[np.ndarray, str]:
@@ -228,8 +230,8 @@ def record(agents: Agents, options: Options, env: Env | None) -> tuple[np.ndarra
     params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents.config, agents.learner))
     # Frames leave the device one by one: how many there will be is not known, and the limit may be far.
     sides = partial(players, model, env.spec, choose)
-    step = jax.jit(lambda params, state: arena.advance(env, sides(params), state))
-    state = jax.jit(lambda params, key: arena.start(env, sides(params), key, 1))(params, _keys(agents, options)[0])
+    step = jax.jit(lambda params, state: episodes.advance(env, sides(params), state))
+    state = jax.jit(lambda params, key: episodes.start(env, sides(params), key, 1))(params, _keys(agents, options)[0])
     frames = [np.asarray(state.obs.frame[0])]
     while state.episodes.running[0] and len(frames) <= min(options.max_steps, render.MAX_STEPS):
         state = step(params, state)
@@ -249,5 +251,5 @@ def _keys(agents: Agents, options: Options) -> Key:
 
 
 def _interval(values: np.ndarray, statistic: statistics.Statistic) -> list[float] | None:
-    interval = statistics.bootstrap_interval(values, statistic, plots.CONFIDENCE)
+    interval = statistics.bootstrap_interval(values, statistic, CONFIDENCE)
     return None if interval is None else [float(end) for end in interval]

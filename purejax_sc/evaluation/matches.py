@@ -11,19 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
 
-from purejax_sc.acting import arena
-from purejax_sc.acting.arena import Player
+from purejax_sc.acting import episodes
+from purejax_sc.acting.episodes import MAX_STEPS, Player
+from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import make_env
 from purejax_sc.envs.pgx import GO_KOMI, go_size
-from purejax_sc.evaluation import opponents
-from purejax_sc.evaluation.session import Session
+from purejax_sc.evaluation import engines
+from purejax_sc.evaluation.go_player import Session
 from purejax_sc.networks import make_model
-from purejax_sc.results import plots, statistics
-from purejax_sc.results.plots import RunError
+from purejax_sc.results import statistics
+from purejax_sc.results.files import RunError, new_directory, replace_files
+from purejax_sc.results.statistics import CONFIDENCE
 from purejax_sc.runs.checkpoint import load_agents
-from purejax_sc.training.train import MAX_STEPS, acting_params
 from purejax_sc.types import Env, Key, Params
 
 FILE, GAMES = "match.json", "games"
@@ -71,16 +72,18 @@ class Entrant(NamedTuple):
 def load_entrant(name: str, options: Options, say: Say) -> Entrant:
     """The agents of a run directory, or `random`. Raises RunError and ConfigError."""
     if name == RANDOM:
-        return Entrant(RANDOM, None, [0], None, lambda params: arena.uniform())
+        return Entrant(RANDOM, None, [0], None, lambda params: episodes.uniform())
     agents = load_agents(Path(name), say)
     spec = make_env(agents.config).spec
     if not spec.two_player:
         raise RunError(f"{name} was trained on {agents.config.env}, which has one player: use evaluate")
     model = make_model(agents.config, spec)
-    choices = arena.make_choices(model, spec, agents.config.hyper.discount, options.simulations, options.search)
+    choices = episodes.make_choices(model, spec, agents.config.hyper.discount, options.simulations, options.search)
     choose = choices["search" if options.simulations else "sampled" if options.sampled else "greedy"]
     params = acting_params(agents.config, agents.learner)
-    return Entrant(name, agents.config, list(agents.seeds), params, lambda params: arena.agent(model, choose, params))
+    return Entrant(
+        name, agents.config, list(agents.seeds), params, lambda params: episodes.agent(model, choose, params)
+    )
 
 
 def run(
@@ -101,7 +104,7 @@ def run(
     """
     if opponent is None and len(names) == 1:
         raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
-    plots.new_directory(out)
+    new_directory(out)
     try:
         if opponent is None:
             report, games = round_robin(names, options, say), dict[str, str]()
@@ -115,7 +118,7 @@ def run(
     files = {out / FILE: f"{text}\n".encode()}
     if games:
         (out / GAMES).mkdir()
-    plots.replace_files(files | {out / GAMES / name: sgf.encode() for name, sgf in games.items()})
+    replace_files(files | {out / GAMES / name: sgf.encode() for name, sgf in games.items()})
     return report
 
 
@@ -137,13 +140,13 @@ def against_engine(
         for i, seed in enumerate(entrant.seeds):
             session = _session(entrant, i, options)
             say(f"{entrant.name}, seed {seed}: {options.games} game(s) against {command}")
-            engine, played = opponents.play_games(
+            engine, played = engines.play_games(
                 session, command, options.games, options.openings, options.timeout, options.seed
             )
-            rows.append({"run": entrant.name, "seed": seed, **opponents.summarise(played)})
+            rows.append({"run": entrant.name, "seed": seed, **engines.summarise(played)})
             for j, game in enumerate(played):
                 name = f"{number}_seed_{seed}_game_{j:03d}.sgf"
-                games[name] = opponents.record(game, session, f"{entrant.name} seed {seed}", engine)
+                games[name] = engines.record(game, session, f"{entrant.name} seed {seed}", engine)
     summary = [_win_rate(name, [row for row in rows if row["run"] == name]) for name in names]
     return {"opponent": engine, "engine": command, **options._asdict(), "runs": summary, "seeds": rows}, games
 
@@ -219,8 +222,8 @@ def _play_pair(env: Env, one: Entrant, other: Entrant, options: Options, key: Ke
 
     def play(params: tuple[Any, Any], key: Key, num: int) -> Any:
         sides = [entrant.make_player(x) for entrant, x in zip((one, other), params, strict=True)]
-        opened = tuple(arena.after_opening(side, options.openings) for side in sides)
-        return arena.play(env, opened, key, num, MAX_STEPS).episode_return
+        opened = tuple(episodes.after_opening(side, options.openings) for side in sides)
+        return episodes.play(env, opened, key, num, MAX_STEPS).episode_return
 
     compiled = jax.jit(play, static_argnums=2)
     rounds = -(-options.games // 2)
@@ -249,7 +252,7 @@ def rate(names: Sequence[str], pairs: Sequence[dict[str, Any]], seed: int = 0) -
         for _ in range(ELO_RESAMPLES)
     ]
     centre = _strengths(len(names), who, counts)
-    tail = (1 - plots.CONFIDENCE) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(samples, [tail, 1 - tail], axis=0)
     order = np.argsort(-centre)
     return [{"name": names[i], "elo": float(centre[i]), "interval": [float(low[i]), float(high[i])]} for i in order]
@@ -270,5 +273,5 @@ def _strengths(num: int, who: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _interval(values: np.ndarray) -> list[float] | None:
-    found = statistics.bootstrap_interval(values, statistics.mean, plots.CONFIDENCE)
+    found = statistics.bootstrap_interval(values, statistics.mean, CONFIDENCE)
     return None if found is None else [float(end) for end in found]

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import colormaps
 from PIL import Image, ImageDraw
 
-from purejax_sc.results.plots import RunError
+from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec
 
 Drawer = Callable[[np.ndarray], np.ndarray]  # observations [T, *obs_shape] -> uint8 [T, height, width, 3]

@@ -23,7 +23,9 @@ from matplotlib.figure import Figure
 
 from purejax_sc.config import EnvOptions
 from purejax_sc.results import plots, statistics
-from purejax_sc.results.plots import CONFIDENCE, Curves, RunError
+from purejax_sc.results.curves import Curves, carried_forward, final_returns, labels, read_curves, read_seeds
+from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.statistics import CONFIDENCE
 
 AGGREGATES: dict[str, statistics.Statistic] = {"mean": statistics.mean, "iqm": statistics.iqm}
 NAMES = {"mean": "mean", "iqm": "interquartile mean"}
@@ -128,7 +130,7 @@ def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Compar
     comparison = compare(read_runs(arguments))
     files = {out: draw(comparison, aggregate, form), table_path(out): to_csv(comparison.rows)}
     try:
-        plots.replace_files(files)
+        replace_files(files)
     except OSError as error:
         raise RunError(f"cannot write {out} ({error.strerror}): choose another place with --out") from None
     return comparison
@@ -148,12 +150,12 @@ def read_runs(arguments: Sequence[str]) -> list[Run]:
     """
     named = [_split(argument) for argument in arguments]
     # curves first: a directory that is no run at all lacks both files, and its metrics are what it is asked for
-    curves = [plots.read_curves(directory) for _, directory in named]
+    curves = [read_curves(directory) for _, directory in named]
     envs = [_environment(directory) for _, directory in named]
     names: dict[Path, str] = {}
     for env in set(envs):
         unnamed = [path for (label, path), e in zip(named, envs, strict=True) if not label and e == env]
-        names |= dict(zip(unnamed, plots.labels(unnamed), strict=True))
+        names |= dict(zip(unnamed, labels(unnamed), strict=True))
     runs: dict[tuple[str, str], list[tuple[Path, Curves]]] = {}
     for (label, path), env, found in zip(named, envs, curves, strict=True):
         runs.setdefault((label or names[path], env), []).append((path, found))
@@ -215,7 +217,7 @@ def on_grid(curves: Curves, grid: np.ndarray) -> np.ndarray:
     Returns:
       [seeds, points].
     """
-    filled, first = plots.carried_forward(curves.returns), _first_known(curves)
+    filled, first = carried_forward(curves.returns), _first_known(curves)
     return np.stack([np.interp(grid, curves.env_steps[i:], y[i:]) for y, i in zip(filled, first, strict=True)])
 
 
@@ -330,7 +332,7 @@ def _check_parts(both: str, parts: Sequence[tuple[Path, Curves]]) -> None:
     first, points = parts[0][0], parts[0][1].env_steps
     known: dict[int, Path] = {}
     for path, curves in parts:
-        for seed in plots.read_seeds(path):
+        for seed in read_seeds(path):
             if seed in known:
                 raise RunError(f"{known[seed]} and {path} {both} and hold seed {seed}: {cure}")
             known[seed] = path
@@ -365,7 +367,7 @@ def _final_returns(task: Task, label: str) -> np.ndarray:
     """[seeds] final returns, as of a run that ended where the task's range ends."""
     curves = task.runs[label].curves
     shared = curves.env_steps <= task.grid[-1]
-    return plots.final_returns(Curves(curves.env_steps[shared], curves.returns[:, shared], {}))
+    return final_returns(Curves(curves.env_steps[shared], curves.returns[:, shared], {}))
 
 
 def _row(tasks: Sequence[Task], label: str, against: str) -> Row:

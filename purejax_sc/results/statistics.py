@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import scipy.stats
 
+CONFIDENCE = 0.9  # of every interval, as in the paper
 DRAWN_RESAMPLES = 500  # an interval that is drawn at every point of a curve needs fewer than one that is printed
 Statistic = Callable[..., np.ndarray]  # (*strata, each [seeds, ...], axis) -> one array without that axis
 

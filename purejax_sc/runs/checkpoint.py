@@ -24,10 +24,10 @@ from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import network_spec
-from purejax_sc.results.plots import RunError
+from purejax_sc.results.files import RunError
 from purejax_sc.training import devices, replay
 from purejax_sc.training.devices import Layout
-from purejax_sc.training.train import TrainState
+from purejax_sc.training.iteration import TrainState
 from purejax_sc.types import LearnerState
 
 FOLDER, DAMAGED = "checkpoints", "checkpoints.damaged"

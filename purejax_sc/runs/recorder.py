@@ -16,8 +16,9 @@ from tqdm import tqdm
 import purejax_sc
 from purejax_sc.config import Config
 from purejax_sc.results import plots
-from purejax_sc.results.plots import Curves, RunError, replace_file
-from purejax_sc.training.program import Point
+from purejax_sc.results.curves import Curves, summarise
+from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.training.compiled import Point
 
 METRICS_SECONDS = 1.0  # metrics.csv is written whole, and no more often than this
 PLOT_SECONDS = 60.0
@@ -128,7 +129,7 @@ class Recorder:
             **facts,
             "env": self._config.env,
             "seeds": self.seeds,
-            "return": plots.summarise(self.curves()) if self._points else None,
+            "return": summarise(self.curves()) if self._points else None,
             "updates": last.update,
             "env_steps": last.env_steps,
             "run_seconds": run_seconds,

@@ -17,9 +17,11 @@ from matplotlib.figure import Figure
 
 from purejax_sc.config import Config, ConfigError, load, read, to_yaml
 from purejax_sc.results import plots, statistics
-from purejax_sc.results.plots import CONFIDENCE, Curves, replace_file
+from purejax_sc.results.curves import Curves, carried_forward, final_returns, summarise
+from purejax_sc.results.files import new_directory, replace_file
+from purejax_sc.results.statistics import CONFIDENCE
 from purejax_sc.runs.recorder import Progress
-from purejax_sc.training import program
+from purejax_sc.training.compiled import compile_program, make_local_trainer, points
 from purejax_sc.training.devices import Placement, make_layout
 
 
@@ -70,8 +72,8 @@ def sweep(
     groups = _programs(settings)
     for group in groups:  # validates all of them, before anything is written
         config = group[0].config
-        program.make_local_trainer(config, make_layout(len(group) * num_seeds, config.train.data_shards, placement))
-    plots.new_directory(out)
+        make_local_trainer(config, make_layout(len(group) * num_seeds, config.train.data_shards, placement))
+    new_directory(out)
     replace_file(out / "config.yaml", to_yaml(settings[0].config).encode())
     results: list[Result] = []
     facts: list[dict[str, Any]] = []
@@ -141,13 +143,13 @@ def _run(
     layout = make_layout(num_rows, config.train.data_shards, placement)
     progress = Progress(config.num_iterations * config.steps_per_iteration * num_rows, quiet)
     progress.say(f"{title}: {len(group)} setting(s) x {num_seeds} seed(s), compiling")
-    trainer = program.make_local_trainer(config, layout)
+    trainer = make_local_trainer(config, layout)
     with compiling():
-        compiled = program.compile_program(trainer, config, seeds, hypers, layout)
+        compiled = compile_program(trainer, config, seeds, hypers, layout)
     progress.say(f"compiled in {compiled.seconds:.1f} s")
     progress.start_at(0)
     log_points, run_seconds, lost = [], 0.0, np.zeros(num_rows, bool)
-    for _, seconds, point, _ in program.points(compiled, config, num_rows, compiled.init()):
+    for _, seconds, point, _ in points(compiled, config, num_rows, compiled.init()):
         run_seconds += seconds
         log_points.append(point)
         numbers = [values for name, values in point.metrics.items() if not name.startswith("episode")]
@@ -172,8 +174,7 @@ def _write(
     replace_file(out / "curves.csv", _table(_curve_rows(results)))
     replace_file(out / "sweep.png", draw(results))
     settings = [
-        {**result.setting.values, **plots.summarise(result.curves), "lost": int(result.lost.sum())}
-        for result in results
+        {**result.setting.values, **summarise(result.curves), "lost": int(result.lost.sum())} for result in results
     ]
     report = {"command": command, "settings": settings, "programs": list(facts)}
     text = json.dumps(report, indent=2, allow_nan=False)
@@ -184,8 +185,8 @@ def _write(
 def _rows(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
     """One row per setting and seed."""
     for result in results:
-        curves, config = plots.carried_forward(result.curves.returns), result.setting.config
-        finals = plots.final_returns(result.curves)
+        curves, config = carried_forward(result.curves.returns), result.setting.config
+        finals = final_returns(result.curves)
         for i, final in enumerate(finals):
             known = curves[i][np.isfinite(curves[i])]
             scores = {"final_return": _cell(final), "auc": _cell(known.mean()) if len(known) else ""}
@@ -274,7 +275,7 @@ def _heat_map(axes: Axes, group: Sequence[Result], keys: Sequence[str], title: s
 
 def _score(result: Result) -> tuple[float, float, float]:
     """Mean over seeds of the final return, and its interval; both ends are the mean itself for a single seed."""
-    finals = plots.final_returns(result.curves)
+    finals = final_returns(result.curves)
     known = finals[np.isfinite(finals) & ~result.lost]
     if not len(known):
         return np.nan, np.nan, np.nan

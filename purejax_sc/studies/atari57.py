@@ -12,10 +12,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from purejax_sc.config import Config, ConfigError
+from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots
 from purejax_sc.results.compare import on_grid
-from purejax_sc.results.plots import Curves, RunError, replace_files
-from purejax_sc.runs import run
+from purejax_sc.results.curves import Curves, carried_forward, read_curves
+from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.runs.train import check_same, train
 from purejax_sc.studies import scores
 
 GRID = 200  # points of the median curve
@@ -33,7 +35,7 @@ class Game(NamedTuple):
     curves: Curves | None
 
 
-def train(
+def run(
     config: Config,
     games: Sequence[str],
     out: Path,
@@ -45,25 +47,25 @@ def train(
     """Train each game in a directory of its own under `out`, or go on with it there, and report on all of them.
 
     A game that fails is said and reported, and does not stop the others. The report is written after every game.
-    `compiling` is that of `run.train`.
+    `compiling` is that of `runs.train`.
 
     Returns:
       The contents of atari57.json, see `report`. Raises ConfigError for an unknown game, before anything is written,
       RunError for a directory of another run, and KeyboardInterrupt.
     """
     configs = {game: config.model_copy(update={"env": f"atari/{game}"}) for game in games}
-    unknown = [game for game in games if game not in scores.SCORES]
+    unknown = [game for game in games if game not in SCORES]
     if unknown:
-        raise ConfigError(f"unknown game {unknown[0]!r}: choose from {', '.join(scores.SCORES)}")
+        raise ConfigError(f"unknown game {unknown[0]!r}: choose from {', '.join(SCORES)}")
     for game, wanted in configs.items():
         if (out / game).exists():
-            run.check_same(out / game, wanted)
+            check_same(out / game, wanted)
     for number, (game, wanted) in enumerate(configs.items()):
         if _status(out / game) == "complete":
             continue
         say(f"{game}, game {number + 1} of {len(configs)}")
         try:
-            run.train(wanted, out / game, quiet=quiet, command=command, resume=True, compiling=compiling)
+            train(wanted, out / game, quiet=quiet, command=command, resume=True, compiling=compiling)
         except RunError as error:
             say(f"{game}: {error}")
         report(out, command)
@@ -75,10 +77,10 @@ def report(out: Path, command: str | None = None) -> dict[str, Any]:
 
     Returns the contents of atari57.json: aggregates over the games that have a score.
     """
-    games = [_read(out / game) for game in scores.SCORES if (out / game / "config.yaml").is_file()]
+    games = [_read(out / game) for game in SCORES if (out / game / "config.yaml").is_file()]
     known = {game.name: game.score for game in games if np.isfinite(game.score)}
     aggregate = scores.aggregate(known)._asdict() if known else None
-    contents = {"command": command, "of_games": len(scores.SCORES), "aggregate": aggregate}
+    contents = {"command": command, "of_games": len(SCORES), "aggregate": aggregate}
     out.mkdir(parents=True, exist_ok=True)
     files = {
         out / "atari57.csv": _table(games),
@@ -107,7 +109,7 @@ def draw(curves: dict[str, Curves]) -> bytes:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for game, curve in curves.items():
-        returns = plots.carried_forward(curve.returns)[0]
+        returns = carried_forward(curve.returns)[0]
         axes.plot(curve.env_steps, scores.normalise(game, returns), color="C0", linewidth=0.5, alpha=0.5)
     axes.plot(*median_curve(curves), color="C0", label=f"median of {len(curves)} game(s)")
     # within twice a human's score the scale of logarithms is linear, and has no ticks
@@ -120,7 +122,7 @@ def draw(curves: dict[str, Curves]) -> bytes:
 def _read(directory: Path) -> Game:
     status = _status(directory)
     try:
-        curves = plots.read_curves(directory)
+        curves = read_curves(directory)
         with (directory / "metrics.csv").open(newline="", encoding="utf-8") as file:
             *_, last = csv.DictReader(file)
         score = float(last["episode_score"] or "nan")

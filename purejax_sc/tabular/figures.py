@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from purejax_sc.results import statistics
-from purejax_sc.results.plots import CONFIDENCE
-from purejax_sc.tabular.program import Record
+from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.tabular.compiled import Record
 
 NAMES = {
     "none": "model-free",

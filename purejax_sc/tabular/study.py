@@ -9,11 +9,12 @@ import numpy as np
 
 from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
-from purejax_sc.results.plots import CONFIDENCE, new_directory, replace_file
-from purejax_sc.tabular import figures, program
+from purejax_sc.results.files import new_directory, replace_file
+from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.tabular import compiled, figures
+from purejax_sc.tabular.compiled import Method, Record
 from purejax_sc.tabular.learner import Variant
 from purejax_sc.tabular.options import NOISE_UPDATES, Options, Setting, parse, variant
-from purejax_sc.tabular.program import Method, Record
 
 TASKS = ("evaluation", "control", "noise")
 Task = Literal["evaluation", "control", "noise"]
@@ -98,8 +99,8 @@ def run_task(
         iterations = options.iterations or ITERATIONS[task]
         say(f"{task}: {len(methods)} methods x {num_seeds} seeds x {iterations:,} iterations, compiling")
         progress = _tenths(lambda tenth: say(f"{task}: {tenth * 10}%"), iterations)
-        stacked = program.stack(variants)
-        result = program.run(options, task == "control", iterations, stacked, num_seeds, progress)
+        stacked = compiled.stack(variants)
+        result = compiled.run(options, task == "control", iterations, stacked, num_seeds, progress)
         say(f"{task}: {result.run_seconds:.1f} s, {result.rate:,.0f} iterations x replicas per second")
         records.append(Record(list(methods), [options.seed + i for i in range(num_seeds)], result))
     return records

@@ -10,31 +10,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from purejax_sc.acting.frames import Act, Memory, observation
 from purejax_sc.config import Config
-from purejax_sc.envs.host import AnyArray, HostPool, HostStep
-from purejax_sc.results.plots import RunError
-from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Sequence, Tree
+from purejax_sc.envs.host import HostPool, HostStep
+from purejax_sc.results.files import RunError
+from purejax_sc.types import EnvSpec, Key, Observation, Params, Sequence, Tree
 
 LAST = 200  # episodes whose mean return is the paper's score
 ACTING = 1  # apart from the other uses of a key
+_AT_ONE_TIME = ("legal", "prev_action", "prev_reward", "valid")  # of an Observation: what no stack needs
 POLL_SECONDS = 0.2  # how soon a thread notices that another one has failed
 CLOSE_SECONDS = 10  # for a thread to end, before it is left behind
 
 MakePool = Callable[[int, int], HostPool]  # (number of environments, seed)
-# (params, Observation [B, ...] in stacks, carry, key) -> (action [B], what else is to be known, carry)
-Pick = Callable[[Params, Observation, Tree, Key], tuple[Array, Tree, Tree]]
-# (params, Memory, Observation [B, ...] of single frames, key) -> (action [B], what else is known, Memory, next key)
-Act = Callable[[Params, "Memory", Observation, Key], tuple[Array, Tree, "Memory", Key]]
-
-
-class Memory(NamedTuple):
-    """What an actor remembers on its device. stack: the last frames [B, H, W, S * C]. carry: tree of [B, ...]."""
-
-    stack: Array
-    carry: Tree
 
 
 class Block(NamedTuple):
@@ -51,86 +41,6 @@ class Block(NamedTuple):
     returns: list[float]
     updates: int
     waited: float
-
-
-_AT_ONE_TIME = ("legal", "prev_action", "prev_reward", "valid")  # of an Observation: what no stack needs
-
-
-def stacked(rows: Sequence, num_frames: int) -> Sequence:
-    """Rows as the learner and the network see them, each observation with the `num_frames` = S frames up to its own.
-
-    rows: batch-major. Its observations' `frame` [B, T + S, H, W, C] and `first` [B, T + S] begin S - 1 steps early.
-    Frames from before an episode are replaced by its first one.
-    Returns frames [B, T + 1, H, W, S * C], oldest first, and `first` [B, T + 1].
-    """
-    if num_frames == 1:
-        return rows
-
-    def stack(frame: Array, first: Array) -> Array:
-        now = jnp.arange(num_frames - 1, len(first))
-        begin = jax.lax.cummax(jnp.where(first, jnp.arange(len(first)), 0))[now]
-        index = jnp.maximum(now[:, None] - jnp.arange(num_frames)[None, ::-1], begin[:, None])
-        return jnp.concatenate([frame[index[:, i]] for i in range(num_frames)], axis=-1)
-
-    obs = rows.obs
-    frame = jax.vmap(stack)(obs.frame, obs.first)
-    return rows._replace(obs=obs._replace(frame=frame, first=obs.first[:, num_frames - 1 :]))
-
-
-def as_batch(rows: Sequence, num_frames: int) -> Sequence:
-    """Rows [B, T, ...] in the form that `stacked` reads, as the learner takes them: time-major [T, B, ...]."""
-    rows = stacked(rows, num_frames)
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows._replace(carry=()))._replace(carry=rows.carry)
-
-
-def row_shapes(config: Config, spec: EnvSpec, model: Model) -> Sequence:
-    """Shapes of one row in the form that `stacked` reads. spec: obs_shape is that of one frame."""
-    steps, frames = config.train.sequence_length, config.train.sequence_length + config.atari.stack
-    shape: Any = jax.ShapeDtypeStruct
-    num_actions = spec.num_actions
-    obs = Observation(
-        frame=shape((frames, *spec.obs_shape), spec.obs_dtype),
-        legal=shape((steps + 1, num_actions), bool),
-        prev_action=shape((steps + 1,), np.int32),
-        prev_reward=shape((steps + 1,), np.float32),
-        first=shape((frames,), bool),
-        valid=shape((steps + 1,), bool),
-    )
-    number = shape((steps,), np.float32)
-    carry = jax.tree.map(lambda x: shape(x.shape[1:], x.dtype), jax.eval_shape(lambda: model.initial_carry(1)))
-    logits = shape((steps, num_actions), np.float32)
-    return Sequence(obs, shape((steps,), np.int32), logits, number, number, carry)
-
-
-def make_act(pick: Pick) -> Act:
-    """Act by what the network sees of single frames, with a stack and a carry in memory."""
-
-    def act(params: Params, memory: Memory, obs: Observation, key: Key) -> tuple[Array, Tree, Memory, Key]:
-        key, key_action = jax.random.split(key)
-        channels = obs.frame.shape[-1]
-        repeated = jnp.tile(obs.frame, memory.stack.shape[-1] // channels)
-        later = jnp.concatenate([memory.stack[..., channels:], obs.frame], axis=-1)
-        stack = jnp.where(obs.first[:, None, None, None], repeated, later)
-        action, said, carry = pick(params, obs._replace(frame=stack), memory.carry, key_action)
-        return action, said, Memory(stack, carry), key
-
-    return act
-
-
-def first_memory(config: Config, spec: EnvSpec, model: Model, num_envs: int) -> Memory:
-    """Before the first observations of so many environments."""
-    *size, channels = spec.obs_shape
-    stack = jnp.zeros((num_envs, *size, config.atari.stack * channels), spec.obs_dtype)
-    return Memory(stack, model.initial_carry(num_envs))
-
-
-def observation(step: HostStep, action: AnyArray, num_actions: int) -> Observation:
-    """What `step` shows after `action` [B], of single frames. Arrays of NumPy or of JAX."""
-    xp = step.frame.__array_namespace__()
-    legal = xp.ones((len(action), num_actions), bool)
-    prev_action = xp.where(step.first, 0, action).astype(np.int32)
-    arrays: tuple[Any, ...] = (step.frame, legal, prev_action, step.reward, step.first, step.valid)
-    return Observation(*arrays)
 
 
 class Actors:

@@ -19,28 +19,20 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from purejax_sc import networks
+from purejax_sc.acting.frames import Memory, first_memory, make_act
+from purejax_sc.acting.policy import acting_params, choose
 from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Learner
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs.host import stacked_spec
-from purejax_sc.results.plots import RunError
+from purejax_sc.results.files import RunError
 from purejax_sc.training import devices
-from purejax_sc.training.actors import (
-    ACTING,
-    LAST,
-    Actors,
-    Block,
-    MakePool,
-    Memory,
-    as_batch,
-    first_memory,
-    make_act,
-    row_shapes,
-)
+from purejax_sc.training.actors import ACTING, LAST, Actors, Block, MakePool
+from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
 from purejax_sc.training.devices import DATA, SEED, Layout
 from purejax_sc.training.host_replay import HostReplay
-from purejax_sc.training.program import Program, program_bytes, tree_bytes
-from purejax_sc.training.train import TrainState, acting_params, as_arrays, check_replay_fits, choose
+from purejax_sc.training.host_rows import as_batch, row_shapes
+from purejax_sc.training.iteration import TrainState, as_arrays, check_replay_fits
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 Update = Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Key, dict[str, Array]]]

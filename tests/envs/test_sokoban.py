@@ -10,7 +10,8 @@ from helpers import sokoban_reference
 
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs import base, boxoban, levels, make_env, sokoban
-from purejax_sc.training import train
+from purejax_sc.training import anakin
+from purejax_sc.training.iteration import as_arrays
 from purejax_sc.types import EpisodeStats
 
 EASY = {"depth": 30, "positions": 256, "pool": 64, "refresh": 16, "refresh_steps": 64}
@@ -144,10 +145,10 @@ def test_training_refreshes_the_pool() -> None:
         "replay": {"capacity": 512},
         "muesli": {"unroll": 2, "cmpo": "exact", "expectation": "exact", "bins": 5, "bins_max": 5.0},
     }
-    trainer = train.make_trainer(from_tree(tree))
+    trainer = anakin.make_trainer(from_tree(tree))
     state = jax.jit(trainer.init)(jax.random.key(0))
     first = np.asarray(state.driver.pool.grid)
-    iterate = jax.jit(lambda state: trainer.iterate(state, train.as_arrays(from_tree(tree).hyper)))
+    iterate = jax.jit(lambda state: trainer.iterate(state, as_arrays(from_tree(tree).hyper)))
     for _ in range(8):
         state, metrics = iterate(state)
     assert (np.asarray(state.driver.pool.grid) != first).any()

@@ -13,14 +13,14 @@ from PIL import Image
 
 from purejax_sc import config as config_module
 from purejax_sc import networks
-from purejax_sc.acting import arena
-from purejax_sc.acting.arena import Episodes
+from purejax_sc.acting import episodes
+from purejax_sc.acting.episodes import Episodes
 from purejax_sc.agent import muesli
 from purejax_sc.cli.commands import main
 from purejax_sc.envs import make_env
 from purejax_sc.evaluation import evaluate, render
 from purejax_sc.evaluation.evaluate import Options
-from purejax_sc.results.plots import RunError
+from purejax_sc.results.files import RunError
 from purejax_sc.runs.checkpoint import Agents
 from purejax_sc.types import EnvSpec, Model, Params
 
@@ -52,8 +52,8 @@ def counting_model() -> Model:
 
 
 def play(env, choose, num_episodes=4, max_steps=100) -> Episodes:
-    player = arena.agent(counting_model(), choose, NOTHING)
-    run = jax.jit(lambda key: arena.play(env, (player,), key, num_episodes, max_steps))
+    player = episodes.agent(counting_model(), choose, NOTHING)
+    run = jax.jit(lambda key: episodes.play(env, (player,), key, num_episodes, max_steps))
     return jax.device_get(run(jax.random.key(0)))
 
 

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from purejax_sc.acting import arena
+from purejax_sc.acting import episodes
 from purejax_sc.cli.commands import main
-from purejax_sc.evaluation import gtp, matches, opponents
+from purejax_sc.evaluation import engines, gtp, matches
+from purejax_sc.evaluation.go_player import Session
 from purejax_sc.evaluation.gtp import Engine
 from purejax_sc.evaluation.matches import rate
-from purejax_sc.evaluation.session import Session
-from purejax_sc.results.plots import RunError
+from purejax_sc.results.files import RunError
 
 SMALL = ["network.width=8", "network.kind=mlp", "network.depth=1", "muesli.bins=5", "muesli.unroll=1", "arena.games=0"]
 TINY = [
@@ -64,7 +64,7 @@ def puppet(tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    return Session(arena.uniform(), 5, 7.5)
+    return Session(episodes.uniform(), 5, 7.5)
 
 
 def fresh(session: Session) -> Session:
@@ -124,7 +124,7 @@ def test_an_agent_that_remembers_is_shown_every_position_once() -> None:
     def act(state, obs, memory, key):
         return np.full(1, PASS, np.int32) * 1, memory + 1
 
-    player = arena.Player(lambda num: jax.numpy.zeros(num, jax.numpy.int32), lambda *args: act(*args))
+    player = episodes.Player(lambda num: jax.numpy.zeros(num, jax.numpy.int32), lambda *args: act(*args))
     session = Session(player, 5, 7.5)
     session.play(0, 0)
     session.choose(1)
@@ -138,7 +138,7 @@ def test_an_agent_that_remembers_is_shown_every_position_once() -> None:
 
 
 def play(session: Session, command: str, num: int, openings: int = 0, timeout: float = 30.0):
-    return opponents.play_games(fresh(session), command, num, openings, timeout, seed=0)
+    return engines.play_games(fresh(session), command, num, openings, timeout, seed=0)
 
 
 def test_games_are_played_to_the_end_with_both_colours(session, puppet) -> None:
@@ -147,7 +147,7 @@ def test_games_are_played_to_the_end_with_both_colours(session, puppet) -> None:
     assert [game.colour for game in games] == [0, 1]
     assert games[0].moves[:2] == games[1].moves[:2]
     assert games[0].ended in ("passes", "limit")
-    summary = opponents.summarise(games)
+    summary = engines.summarise(games)
     assert summary["counted"] == summary["games"] == 2
     assert all(pair["engine"] == "W+0.5" for pair in summary["scores_that_differ"])
 
@@ -171,7 +171,7 @@ def test_an_illegal_move_of_an_engine_does_not_count(session, puppet) -> None:
     games = play(session, puppet("C3", "C3"), 1)[1]
     assert games[0].ended == "illegal move C3 of the engine"
     assert games[0].result is None
-    assert opponents.record(games[0], session, "me", "it").count("RE[Void]") == 1
+    assert engines.record(games[0], session, "me", "it").count("RE[Void]") == 1
 
 
 def test_an_engine_that_never_finishes_stops_the_match(session, puppet) -> None:
@@ -183,8 +183,8 @@ def test_an_engine_that_never_finishes_stops_the_match(session, puppet) -> None:
 
 def test_the_referee_counts_the_area(session, puppet) -> None:
     fresh(session)
-    opponents_game = opponents.Game([12, PASS, PASS], 0, 1, "passes", "B+17.5", None)
-    assert "RE[B+17.5]" in opponents.record(opponents_game, session, "me", "it")
+    opponents_game = engines.Game([12, PASS, PASS], 0, 1, "passes", "B+17.5", None)
+    assert "RE[B+17.5]" in engines.record(opponents_game, session, "me", "it")
     put(session, "C3", "PASS", "PASS")
     assert gtp.score(session.board(), session.komi) == "B+17.5"
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.acting.arena import Player
+from purejax_sc.acting.episodes import Player
 from purejax_sc.agent.transforms import masked_logits
 
 Board = tuple[int, ...]

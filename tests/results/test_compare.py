@@ -11,9 +11,10 @@ import pytest
 import scipy.stats
 
 from purejax_sc.cli.commands import main
-from purejax_sc.results import compare, plots, statistics
+from purejax_sc.results import compare, statistics
 from purejax_sc.results.compare import Run
-from purejax_sc.results.plots import Curves, RunError
+from purejax_sc.results.curves import Curves, read_curves, summarise
+from purejax_sc.results.files import RunError
 
 NAN = float("nan")
 HEADER = "seed,update,env_steps,wall_time,episode_return,episode_length"
@@ -340,7 +341,7 @@ def test_scores_are_those_of_the_summary(here) -> None:
     write_run("run", range(1, 31), *rng.normal(size=(5, 30)))
     assert main(["plot", "run"]) == 0
     (row,) = read_table("compare.csv")
-    summary = plots.summarise(plots.read_curves(Path("run")))
+    summary = summarise(read_curves(Path("run")))
     assert float(row["mean"]) == pytest.approx(summary["mean"], rel=1e-6)
     assert [float(row["iqm_low"]), float(row["iqm_high"])] == pytest.approx(summary["iqm_interval"], rel=1e-6)
 

@@ -20,8 +20,9 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from purejax_sc import config
 from purejax_sc.cli.commands import main
-from purejax_sc.results import plots
-from purejax_sc.runs import checkpoint, run
+from purejax_sc.results.files import RunError
+from purejax_sc.runs import checkpoint
+from purejax_sc.runs import train as runs
 from purejax_sc.training import replay
 from purejax_sc.training.replay import ReplayState
 
@@ -37,12 +38,12 @@ SELF_PLAY = [
 def interrupted(monkeypatch, update: int):
     """Ctrl-C while the log point at `update` is written."""
 
-    def add(recorder, point, seconds, add=run.Recorder.add):
+    def add(recorder, point, seconds, add=runs.Recorder.add):
         add(recorder, point, seconds)
         if point.update == update:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(run.Recorder, "add", add)
+    monkeypatch.setattr(runs.Recorder, "add", add)
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -197,7 +198,7 @@ def test_foreign_directories_are_not_resumed(tmp_path: Path, capsys) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"")
     assert main([*SMOKE, "--out", str(tmp_path), "--resume"]) == 2
     assert "no config.yaml" in capsys.readouterr().err
-    with pytest.raises(plots.RunError, match="holds no checkpoints"):
+    with pytest.raises(RunError, match="holds no checkpoints"):
         checkpoint.load_agents(tmp_path, pytest.fail)
 
 

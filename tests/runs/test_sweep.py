@@ -10,7 +10,7 @@ from helpers.files import read_rows
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
-from purejax_sc.results.plots import Curves
+from purejax_sc.results.curves import Curves
 from purejax_sc.runs import sweep
 
 GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]

@@ -10,8 +10,10 @@ from helpers.configs import make_pool
 from helpers.configs import small_host as config
 
 from purejax_sc.config import ConfigError
-from purejax_sc.results.plots import Curves, RunError
-from purejax_sc.runs import run
+from purejax_sc.envs.atari_games import SCORES
+from purejax_sc.results.curves import Curves
+from purejax_sc.results.files import RunError
+from purejax_sc.runs import train as runs
 from purejax_sc.studies import atari57, scores
 
 
@@ -26,8 +28,8 @@ def trained(monkeypatch):
             raise OSError("no cartridge")
         return make_pool(num_envs, seed)
 
-    monkeypatch.setattr(run, "make_host_pool", make)
-    monkeypatch.setattr(run, "make_spec", lambda config: host_games.CountingPool().spec)
+    monkeypatch.setattr(runs, "make_host_pool", make)
+    monkeypatch.setattr(runs, "make_spec", lambda config: host_games.CountingPool().spec)
     return games
 
 
@@ -39,7 +41,7 @@ def table(out):
 def test_games_are_trained_scored_and_left_alone_when_done(tmp_path, trained):
     small = config(host={"actors": 1}, train={"env_steps": 4 * 6 * 4, "log_points": 2})
     said: list[str] = []
-    first = atari57.train(small, ["Pong", "Qbert"], tmp_path, say=said.append)
+    first = atari57.run(small, ["Pong", "Qbert"], tmp_path, say=said.append)
     assert trained == ["atari/Pong", "atari/Qbert"]
     assert said == [
         "Pong, game 1 of 2",
@@ -56,7 +58,7 @@ def test_games_are_trained_scored_and_left_alone_when_done(tmp_path, trained):
     assert first["aggregate"]["games"] == 1
     assert json.loads((tmp_path / "atari57.json").read_text()) == first
     trained.clear()
-    second = atari57.train(small, ["Pong", "Breakout"], tmp_path)
+    second = atari57.run(small, ["Pong", "Breakout"], tmp_path)
     assert trained == ["atari/Breakout"]
     assert second["aggregate"]["games"] == 2
     assert (tmp_path / "atari57.png").stat().st_size > 0
@@ -64,20 +66,20 @@ def test_games_are_trained_scored_and_left_alone_when_done(tmp_path, trained):
 
 def test_mistakes_are_found_before_anything_is_written(tmp_path, trained):
     with pytest.raises(ConfigError, match="unknown game 'pong': choose from Alien, "):
-        atari57.train(config(), ["pong"], tmp_path / "new")
+        atari57.run(config(), ["pong"], tmp_path / "new")
     assert not (tmp_path / "new").exists()
     with pytest.raises(ConfigError, match=r"replay\.capacity=1000000000000 takes"):
-        atari57.train(config(replay={"capacity": 10**12}), ["Pong"], tmp_path / "new")
+        atari57.run(config(replay={"capacity": 10**12}), ["Pong"], tmp_path / "new")
     assert not (tmp_path / "new").exists()
     (tmp_path / "Pong").mkdir()
     (tmp_path / "Pong/config.yaml").write_text("env: atari/Pong\n")
     with pytest.raises(RunError, match="Pong was trained with another "):
-        atari57.train(config(), ["Pong"], tmp_path)
+        atari57.run(config(), ["Pong"], tmp_path)
     assert trained == []
 
 
 def test_the_median_curve_is_of_human_normalised_returns_over_the_common_range():
-    low, high = (np.array([scores.SCORES[game][i] for game in ("Pong", "Breakout", "Boxing")]) for i in (0, 1))
+    low, high = (np.array([SCORES[game][i] for game in ("Pong", "Breakout", "Boxing")]) for i in (0, 1))
     shares = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 3.0]])  # of the way from random to human, at both log points
     returns = low[:, None] + shares * (high - low)[:, None]
     ends = (100, 50, 100)

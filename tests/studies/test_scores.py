@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.studies import scores
 
 
 def test_a_random_agent_scores_0_and_a_human_1() -> None:
-    assert len(scores.SCORES) == 57
-    for game, (random, human) in scores.SCORES.items():
+    assert len(SCORES) == 57
+    for game, (random, human) in SCORES.items():
         assert random < human
         assert scores.normalise(game, random) == 0
         assert scores.normalise(f"atari/{game}", human) == 1
@@ -25,7 +26,7 @@ def test_aggregates_are_over_games() -> None:
     # 0, 1, 2 and 5 times a human's score above random: the interquartile mean leaves out the lowest and the highest.
     raw = {}
     for game, x in {"Pong": 0.0, "Alien": 1.0, "atari/Hero": 2.0, "Qbert": 5.0}.items():
-        random, human = scores.SCORES[game.removeprefix("atari/")]
+        random, human = SCORES[game.removeprefix("atari/")]
         raw[game] = random + x * (human - random)
     result = scores.aggregate(raw)
     assert result.games == 4

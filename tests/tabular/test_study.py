@@ -13,9 +13,9 @@ import pytest
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
-from purejax_sc.tabular import program, study
+from purejax_sc.tabular import compiled, study
+from purejax_sc.tabular.compiled import Method, Record, Result
 from purejax_sc.tabular.options import Options, parse, variant
-from purejax_sc.tabular.program import Method, Record, Result
 
 SMALL = ("states=5", "actions=2", "iterations=20", "log_every=10")
 
@@ -31,7 +31,7 @@ def small(**changes) -> Options:
 
 
 def run(options, variants, seeds=2, control=False):
-    return program.run(options, control, 20, program.stack(variants), seeds)
+    return compiled.run(options, control, 20, compiled.stack(variants), seeds)
 
 
 # Options
@@ -120,9 +120,9 @@ def test_existing_directory_is_left_alone(capsys) -> None:
 
 
 def test_rates_of_the_wrong_length_are_refused() -> None:
-    variants = program.stack([variant(small(), "mle", update) for update in ("dyna", "direct")])
+    variants = compiled.stack([variant(small(), "mle", update) for update in ("dyna", "direct")])
     with pytest.raises(ConfigError, match=r"variants\.mle has shape \(3,\).*\(2,\)"):
-        program.run(small(), False, 20, variants._replace(mle=jnp.ones(3)), 1)
+        compiled.run(small(), False, 20, variants._replace(mle=jnp.ones(3)), 1)
 
 
 # Programs
@@ -149,10 +149,10 @@ def test_log_points_do_not_change_the_run() -> None:
 
 def test_noise_starts_at_the_truth_plus_scaled_noise() -> None:
     keys = jax.vmap(jax.random.key)(jnp.arange(1))
-    world = jax.tree.map(lambda x: x[0], program.make_worlds(keys, 5, 2, 0.99, "state", "uniform"))
+    world = jax.tree.map(lambda x: x[0], compiled.make_worlds(keys, 5, 2, 0.99, "state", "uniform"))
     for sigma in (0.0, 2.0):
         numbers = variant(small(), "mle", "dyna")._replace(v_true=1.0, v_noise=sigma)
-        tables = program.start(world, numbers).tables
+        tables = compiled.start(world, numbers).tables
         np.testing.assert_allclose(tables.v - world.v_true, sigma * world.tables.v, atol=1e-4)
         np.testing.assert_array_equal(tables.r, world.tables.r)
 
@@ -161,13 +161,13 @@ def test_metrics_on_paper() -> None:
     """Two absorbing states, discount 1/2: v_pi = R / (1/2). The learned values are off by 1 and by 3."""
     options = Options(states=2, actions=1, discount=0.5)
     keys = jax.vmap(jax.random.key)(jnp.arange(1))
-    world = jax.tree.map(lambda x: x[0], program.make_worlds(keys, 2, 1, 0.5, "state", "uniform"))
+    world = jax.tree.map(lambda x: x[0], compiled.make_worlds(keys, 2, 1, 0.5, "state", "uniform"))
     garnet = world.mdp._replace(P=jnp.eye(2)[:, None], R=jnp.array([[1.0], [3.0]]))
     world = world._replace(mdp=garnet, v_true=jnp.array([2.0, 6.0]), v_star=jnp.array([2.0, 6.0]))
-    state = program.start(world, variant(options, "mle", "dyna"))
+    state = compiled.start(world, variant(options, "mle", "dyna"))
     state = state._replace(tables=state.tables._replace(v=jnp.array([1.0, 9.0])))
     for control in (False, True):
-        metrics = program.measure(state, world, variant(options, "mle", "dyna"), options.readings(control))
+        metrics = compiled.measure(state, world, variant(options, "mle", "dyna"), options.readings(control))
         np.testing.assert_allclose(metrics["relative_error"], (1 / 2 + 3 / 6) / 2)
         np.testing.assert_allclose(metrics["ratio_error"], 4 / 8)
     np.testing.assert_allclose([metrics["policy_value"], metrics["greedy_value"]], 1.0)  # one action
@@ -177,7 +177,7 @@ def test_methods_share_world_tables_and_data_and_learn() -> None:
     options = Options(states=5, actions=2, log_every=500)
     methods = [("mle", "none"), ("ve", "none"), ("mle", "dyna"), ("ve", "direct")]
     variants = [variant(options, *method) for method in methods]
-    curves = program.run(options, False, 2000, program.stack(variants), 8).metrics["ratio_error"]
+    curves = compiled.run(options, False, 2000, compiled.stack(variants), 8).metrics["ratio_error"]
     np.testing.assert_array_equal(curves[0], curves[1])  # model-free evaluation does not read the model
     assert len(np.unique(curves[0, :, 0])) == 8  # seeds differ
     mean = curves.mean(axis=1)

@@ -15,9 +15,10 @@ from purejax_sc.agent.muesli import make_learner
 from purejax_sc.config import Config, ConfigError, load
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
-from purejax_sc.training import devices, program
+from purejax_sc.training import devices
+from purejax_sc.training.compiled import compile_program, make_local_trainer
 from purejax_sc.training.devices import DATA, SEED, make_layout
-from purejax_sc.training.train import replay_bytes
+from purejax_sc.training.iteration import replay_bytes
 
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
 
@@ -29,8 +30,8 @@ def mesh_of(num: int) -> Mesh:
 def trained(config: Config, seeds: list[int], iterations: int):
     """Learners, metrics and first observations of rows of seeds, on as many devices as there are."""
     layout = make_layout(len(seeds), config.train.data_shards)
-    trainer = program.make_local_trainer(config, layout)
-    compiled = program.compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
+    trainer = make_local_trainer(config, layout)
+    compiled = compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
     states = compiled.init()
     frames = jax.device_get(states.driver.obs.frame)
     states, metrics = compiled.chunk(states, iterations)
@@ -130,9 +131,9 @@ def test_seeds_on_the_cores_of_a_cpu_share_its_memory() -> None:
     steps = config.replay_capacity_sequences * config.train.sequence_length
     one = replay_bytes(config, env, model) / steps
     large = small(replay={"capacity": int(memory * 2 / 3 / one)})
-    program.make_local_trainer(large, make_layout(1))
+    make_local_trainer(large, make_layout(1))
     with pytest.raises(ConfigError, match="for 2 seed"):
-        program.make_local_trainer(large, make_layout(2))
+        make_local_trainer(large, make_layout(2))
 
 
 def test_a_shard_is_a_part_of_everything_and_lasts_as_long() -> None:

@@ -5,25 +5,26 @@ import numpy as np
 import pytest
 from helpers import game_references
 
-from purejax_sc.acting import arena
+from purejax_sc.acting import episodes
+from purejax_sc.acting.policy import acting_params
 from purejax_sc.config import Config, load
 from purejax_sc.envs import make_env
 from purejax_sc.evaluation import evaluate
 from purejax_sc.networks import make_model
 from purejax_sc.runs.checkpoint import Agents
-from purejax_sc.training import program
+from purejax_sc.training import compiled
+from purejax_sc.training.compiled import compile_program, make_local_trainer
 from purejax_sc.training.devices import make_layout
-from purejax_sc.training.train import acting_params
 
 SEEDS = 5
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
-def compile_seeds(config: Config) -> program.Program:
+def compile_seeds(config: Config) -> compiled.Program:
     layout = make_layout(SEEDS)
-    trainer = program.make_local_trainer(config, layout)
-    return program.compile_program(trainer, config, range(SEEDS), [config.hyper] * SEEDS, layout)
+    trainer = make_local_trainer(config, layout)
+    return compile_program(trainer, config, range(SEEDS), [config.hyper] * SEEDS, layout)
 
 
 def mean_returns(name: str, overrides: list[str], windows: list[tuple[int, int]]) -> list[float]:
@@ -72,16 +73,18 @@ def test_sokoban_of_easy_levels_is_solved_where_levels_are_new(update):
     assert evaluate.evaluate(agents, options)["policies"]["sampled"]["metrics"]["solved"]["mean"] >= 0.8
 
 
-def results(agents: Agents, way: str, opponent: arena.Player, games: int = 1_000, simulations: int = 30) -> np.ndarray:
+def results(
+    agents: Agents, way: str, opponent: episodes.Player, games: int = 1_000, simulations: int = 30
+) -> np.ndarray:
     """Results [seeds, games] against a player, each side moving first in every other game."""
     env = make_env(agents.config)
     model = make_model(agents.config, env.spec)
-    choose = arena.make_choices(model, env.spec, agents.config.hyper.discount, simulations)[way]
+    choose = episodes.make_choices(model, env.spec, agents.config.hyper.discount, simulations)[way]
 
     @jax.jit
     def play(params, key):
-        players = (arena.agent(model, choose, params), opponent)
-        return arena.play(env, players, key, games, 1_000).episode_return
+        players = (episodes.agent(model, choose, params), opponent)
+        return episodes.play(env, players, key, games, 1_000).episode_return
 
     params = acting_params(agents.config, agents.learner)
     seeds = range(len(agents.seeds))
@@ -99,5 +102,5 @@ def test_tic_tac_toe_is_never_lost_to_perfect_play(update):
 @pytest.mark.parametrize("update", ["none", "direct"])
 def test_connect_four_is_won_against_random_moves_and_a_short_look_ahead(update):
     agents = trained(load("connect_four", [f"sc.update={update}"]))
-    assert (results(agents, "greedy", arena.uniform()) == 1).mean() >= 0.95
+    assert (results(agents, "greedy", episodes.uniform()) == 1).mean() >= 0.95
     assert (results(agents, "greedy", game_references.look_ahead_connect_four()) == 1).mean() >= 0.8

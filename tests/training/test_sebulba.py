@@ -11,14 +11,16 @@ from helpers.configs import LENGTHS, SMALL_HOST, make_pool
 from helpers.configs import small_host as config
 
 from purejax_sc import networks
+from purejax_sc.acting.frames import Memory
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs.host import stacked_spec
-from purejax_sc.results.plots import RunError
-from purejax_sc.runs import run
+from purejax_sc.results.files import RunError
+from purejax_sc.runs import train as runs
 from purejax_sc.training import actors, sebulba
 from purejax_sc.training.devices import make_layout
-from purejax_sc.training.train import as_arrays
+from purejax_sc.training.host_rows import stacked
+from purejax_sc.training.iteration import as_arrays
 
 SPEC = make_pool(1, 0).spec
 
@@ -37,7 +39,7 @@ def some_blocks(config: Config, num: int) -> list[actors.Block]:
 
     threads = actors.Actors(config, SPEC, make_pool)
     threads.publish([()], 5)
-    threads.start(0, 0, act, actors.Memory(jnp.zeros(0), ()), jax.random.key(0))
+    threads.start(0, 0, act, Memory(jnp.zeros(0), ()), jax.random.key(0))
     blocks = [threads.take() for _ in range(num)]
     threads.close()
     return blocks
@@ -85,7 +87,7 @@ def test_stacked_frames_go_back_to_the_start_of_their_episode_and_no_further():
     frame = np.arange(16, dtype=np.uint8).reshape(2, 8, 1, 1, 1)
     row = some_blocks(config(), 1)[0].rows
     obs = row.obs._replace(frame=frame, first=first)
-    seen = actors.stacked(row._replace(obs=obs), num_frames).obs
+    seen = stacked(row._replace(obs=obs), num_frames).obs
     expected = np.zeros((2, steps + 1, num_frames), int)
     for b in range(2):
         for t in range(steps + 1):
@@ -107,7 +109,7 @@ def test_actors_see_the_stacks_that_the_learner_sees_and_keep_their_carry():
     rows = jax.tree.map(jnp.asarray, replay.sample(np.random.default_rng(0), 16))
     model = networks.make_model(still, stacked_spec(SPEC, 2))
     params = jax.tree.map(lambda x: x[0], states.learner.target)
-    obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], actors.stacked(rows, 2).obs)
+    obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], stacked(rows, 2).obs)
     e, _ = model.encode(params.encoder, obs, rows.carry)
     logits = jax.vmap(lambda e: model.root_policy(params.root_policy, e))(e)
     stored = jnp.swapaxes(rows.logits, 0, 1)
@@ -169,7 +171,7 @@ def test_actors_may_have_devices_of_their_own():
 
 @pytest.fixture
 def counters(monkeypatch):
-    """Let `run.train` find the pool of counters; the pools that were made, and a place for another maker."""
+    """Let `runs.train` find the pool of counters; the pools that were made, and a place for another maker."""
     made: list[host_games.CountingPool] = []
     maker = {"make": make_pool}
 
@@ -177,14 +179,14 @@ def counters(monkeypatch):
         made.append(maker["make"](num_envs, seed))
         return made[-1]
 
-    monkeypatch.setattr(run, "make_host_pool", make)
-    monkeypatch.setattr(run, "make_spec", lambda config: SPEC)
+    monkeypatch.setattr(runs, "make_host_pool", make)
+    monkeypatch.setattr(runs, "make_spec", lambda config: SPEC)
     return made, maker
 
 
 def test_a_run_fills_its_directory_and_leaves_no_thread(tmp_path, counters):
     made, _ = counters
-    summary = run.train(config(), tmp_path / "run")
+    summary = runs.train(config(), tmp_path / "run")
     assert summary["status"] == "complete"
     assert summary["env_steps"] == 4 * 6 * 8
     assert summary["memory"]["replay_bytes"] > 0
@@ -211,20 +213,20 @@ def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, w
         sections["replay"] = {"file": str(tmp_path / "replay.bin"), "capacity": 4 * 6 * 4}
     whole = config(**sections)
     saves = []
-    monkeypatch.setattr(run, "_check_finite", lambda *_: saves.append(0) or (_raise() if len(saves) == 3 else None))
+    monkeypatch.setattr(runs, "_check_finite", lambda *_: saves.append(0) or (_raise() if len(saves) == 3 else None))
 
     def _raise():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run.train(whole, tmp_path / "run")
-    monkeypatch.setattr(run, "_check_finite", lambda *_: None)
+        runs.train(whole, tmp_path / "run")
+    monkeypatch.setattr(runs, "_check_finite", lambda *_: None)
     loaded = []
     load = sebulba.HostReplay.load
     monkeypatch.setattr(
         sebulba.HostReplay, "load", lambda self, state: load(self, state) or loaded.append(self.state.size)
     )
-    summary = run.train(whole, tmp_path / "run", resume=True)
+    summary = runs.train(whole, tmp_path / "run", resume=True)
     assert summary["updates"] == 8
     assert loaded == [0 if where == "left out" else 16]
     assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 5
@@ -241,11 +243,11 @@ def test_an_environment_that_fails_stops_the_run_with_its_own_message(tmp_path, 
     made, maker = counters
     maker["make"] = lambda num_envs, seed: (FailingPool if len(made) else host_games.CountingPool)(LENGTHS[:num_envs])
     with pytest.raises(RunError, match="an environment thread failed: OSError: the joystick broke") as caught:
-        run.train(config(train={"env_steps": 24 * 100}), tmp_path / "run")
+        runs.train(config(train={"env_steps": 24 * 100}), tmp_path / "run")
     assert isinstance(caught.value.__cause__, OSError)
     assert all(pool.closed for pool in made)
     maker["make"] = make_pool
-    assert run.train(config(train={"env_steps": 24 * 100}), tmp_path / "run", resume=True)["status"] == "complete"
+    assert runs.train(config(train={"env_steps": 24 * 100}), tmp_path / "run", resume=True)["status"] == "complete"
 
 
 def test_environments_that_cannot_be_made_stop_the_run(tmp_path, counters):
@@ -254,12 +256,12 @@ def test_environments_that_cannot_be_made_stop_the_run(tmp_path, counters):
 
     counters[1]["make"] = refuse
     with pytest.raises(RunError, match="no such game"):
-        run.train(config(), tmp_path / "run")
+        runs.train(config(), tmp_path / "run")
 
 
 def test_several_seeds_at_once_are_refused_before_anything_is_written(tmp_path, counters):
     with pytest.raises(ConfigError, match="one seed at a time: give each its seed=N and --out"):
-        run.train(config(), tmp_path / "run", num_seeds=2)
+        runs.train(config(), tmp_path / "run", num_seeds=2)
     assert not (tmp_path / "run").exists()
 
 
@@ -267,15 +269,15 @@ def test_a_replay_file_that_exists_is_refused_before_anything_is_written(tmp_pat
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
     with pytest.raises(ConfigError, match=r"replay.file=.*thesis.txt exists: remove it"):
-        run.train(config(replay={"file": str(path)}), tmp_path / "run")
+        runs.train(config(replay={"file": str(path)}), tmp_path / "run")
     with pytest.raises(RunError, match="is not a replay of this size and shape"):
-        run.train(config(replay={"file": str(path)}), tmp_path / "run", resume=True)
+        runs.train(config(replay={"file": str(path)}), tmp_path / "run", resume=True)
     assert path.read_text() == "years of work"
 
 
 def test_a_replay_that_does_not_fit_in_memory_is_refused_with_its_size(tmp_path, counters):
     with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 takes .* GiB .*: set replay.capacity="):
-        run.train(config(replay={"capacity": 10**12}), tmp_path / "run")
+        runs.train(config(replay={"capacity": 10**12}), tmp_path / "run")
 
 
 def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resumes(tmp_path, counters, monkeypatch):
@@ -288,15 +290,15 @@ def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resume
     with monkeypatch.context() as patch:
         patch.setattr("os.posix_fallocate", full)
         with pytest.raises(RunError, match=r"replay.file=.*No space left on device; lower replay.capacity"):
-            run.train(small, tmp_path / "run")
+            runs.train(small, tmp_path / "run")
     assert not path.exists()
     assert counters[0] == []  # before anything was compiled or played
-    assert run.train(small, tmp_path / "run", resume=True)["status"] == "complete"
+    assert runs.train(small, tmp_path / "run", resume=True)["status"] == "complete"
 
 
 def test_a_run_without_replay_keeps_no_ring(tmp_path, counters):
     fresh = config(train={"replay_share": 0.0, "batch_sequences": 4})
-    assert run.train(fresh, tmp_path / "run")["memory"]["replay_bytes"] == 0
+    assert runs.train(fresh, tmp_path / "run")["memory"]["replay_bytes"] == 0
 
 
 @pytest.mark.parametrize(

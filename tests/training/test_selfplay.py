@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from purejax_sc.acting import arena
+from purejax_sc.acting import episodes
 from purejax_sc.config import Config, from_tree
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
-from purejax_sc.training import train
+from purejax_sc.training import anakin
+from purejax_sc.training.compiled import compile_program, make_local_trainer, points
 from purejax_sc.training.devices import make_layout
-from purejax_sc.training.program import compile_program, make_local_trainer, points
 
 SMALL = {
     "env": "pgx/tic_tac_toe",
@@ -79,11 +79,11 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
     """The data that self-play learns from: the last move of a won game has reward 1 and discount 0."""
     small = config()
     env = make_env(small)
-    trainer = train.make_trainer(small, env)
+    trainer = anakin.make_trainer(small, env)
     state = trainer.init(jax.random.key(0))
     model = make_model(small, env.spec)
     long = config(train=SMALL["train"] | {"sequence_length": 64})
-    act = jax.jit(lambda driver, key: train.act(env, model, state.learner.params, driver, (), key, long.hyper, long))
+    act = jax.jit(lambda driver, key: act(env, model, state.learner.params, driver, (), key, long.hyper, long))
     sequence = act(state.driver, jax.random.key(1))[2]
     reward, discount = np.asarray(sequence.reward), np.asarray(sequence.discount)
     assert set(np.unique(discount)) == {-1.0, 0.0}
@@ -96,10 +96,10 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
 
 def test_a_random_opening_comes_before_the_players_own_moves() -> None:
     env = make_env(config())
-    first_legal = arena.Player(lambda num: (), lambda state, obs, memory, key: (jnp.argmax(obs.legal, -1), memory))
-    players = (arena.after_opening(first_legal, 2),) * 2
-    state = arena.start(env, players, jax.random.key(0), 50)
-    advance = jax.jit(lambda state: arena.advance(env, players, state))
+    first_legal = episodes.Player(lambda num: (), lambda state, obs, memory, key: (jnp.argmax(obs.legal, -1), memory))
+    players = (episodes.after_opening(first_legal, 2),) * 2
+    state = episodes.start(env, players, jax.random.key(0), 50)
+    advance = jax.jit(lambda state: episodes.advance(env, players, state))
     boards = []
     for _ in range(3):
         boards.append(np.asarray(state.obs.legal))

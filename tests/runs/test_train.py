@@ -11,10 +11,13 @@ from helpers.files import read_rows
 
 from purejax_sc import config
 from purejax_sc.cli.commands import main
-from purejax_sc.results import plots, statistics
-from purejax_sc.runs import run
-from purejax_sc.training import program
-from purejax_sc.training.train import Trainer, TrainState
+from purejax_sc.results import statistics
+from purejax_sc.results.curves import COLUMNS, read_curves, summarise
+from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.runs import train as runs
+from purejax_sc.training.anakin import Trainer
+from purejax_sc.training.compiled import chunk_sizes
+from purejax_sc.training.iteration import TrainState
 
 FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints"}
 FRESH = ["train.replay_share=0", "train.batch_sequences=8"]  # for the fake trainer, which has no replay
@@ -52,8 +55,10 @@ def fake(monkeypatch, tmp_path):
     """run.train with a fake trainer: 16 iterations in 4 log points, one of which has no episode in its first half."""
 
     def train(num_seeds=2, bad_seed=-1, bad_after=0, overrides=(), **options):
-        monkeypatch.setattr(program, "make_trainer", lambda *_, **__: fake_trainer(bad_seed, bad_after))
-        return run.train(config.load("smoke", [*FRESH, *overrides]), tmp_path / "run", num_seeds, **options)
+        monkeypatch.setattr(
+            "purejax_sc.training.compiled.make_trainer", lambda *_, **__: fake_trainer(bad_seed, bad_after)
+        )
+        return runs.train(config.load("smoke", [*FRESH, *overrides]), tmp_path / "run", num_seeds, **options)
 
     return train
 
@@ -75,7 +80,7 @@ def test_smoke_run_leaves_every_file(smoke: Path) -> None:
 
 def test_smoke_run_has_one_row_per_seed_and_log_point(smoke: Path) -> None:
     rows = read_rows(smoke)
-    assert tuple(rows[0])[: len(plots.COLUMNS)] == plots.COLUMNS
+    assert tuple(rows[0])[: len(COLUMNS)] == COLUMNS
     assert [row["seed"] for row in rows] == ["3", "4"] * 4
     # 16 iterations of 8 * 8 = 64 steps, with one update each
     assert [int(row["env_steps"]) for row in rows[::2]] == [256, 512, 768, 1024]
@@ -107,8 +112,8 @@ def test_single_run_equals_its_row_in_a_sweep(smoke: Path, tmp_path: Path) -> No
 
 
 def test_chunks_differ_by_at_most_one_and_cover_the_run() -> None:
-    assert program.chunk_sizes(10, 4) == [2, 3, 2, 3]
-    assert program.chunk_sizes(3, 100) == [1, 1, 1]
+    assert chunk_sizes(10, 4) == [2, 3, 2, 3]
+    assert chunk_sizes(3, 100) == [1, 1, 1]
 
 
 def test_episodes_are_averaged_where_some_ended(fake, tmp_path: Path) -> None:
@@ -124,7 +129,7 @@ def test_episodes_are_averaged_where_some_ended(fake, tmp_path: Path) -> None:
 def test_parts_of_the_loss_come_before_their_sum(fake, tmp_path: Path) -> None:
     fake()
     names = list(read_rows(tmp_path / "run")[0])
-    assert names[len(plots.COLUMNS) :] == ["episodes", "loss_reward", "loss_value", "loss", "aux"]
+    assert names[len(COLUMNS) :] == ["episodes", "loss_reward", "loss_value", "loss", "aux"]
 
 
 def test_one_seed_has_no_interval(fake) -> None:
@@ -140,7 +145,7 @@ def test_hyper_parameters_reach_the_program(fake, tmp_path: Path) -> None:
 
 def test_non_finite_metric_stops_the_run(fake, tmp_path: Path) -> None:
     # seed 1 fails in iteration 6, hence in the second chunk of 4
-    with pytest.raises(run.NonFiniteError, match="loss_value is nan for seed 1 by environment step 512"):
+    with pytest.raises(runs.NonFiniteError, match="loss_value is nan for seed 1 by environment step 512"):
         fake(bad_seed=1, bad_after=5)
     rows = read_rows(tmp_path / "run")
     assert len(rows) == 4
@@ -149,7 +154,7 @@ def test_non_finite_metric_stops_the_run(fake, tmp_path: Path) -> None:
 
 
 def test_non_finite_metric_is_one_line(monkeypatch, capsys, tmp_path: Path) -> None:
-    monkeypatch.setattr(program, "make_trainer", lambda *_, **__: fake_trainer(bad_seed=0))
+    monkeypatch.setattr("purejax_sc.training.compiled.make_trainer", lambda *_, **__: fake_trainer(bad_seed=0))
     assert main(["train", "smoke", *FRESH, "--quiet", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert error.startswith("purejax-sc: loss_value is nan for seed 0")
@@ -157,13 +162,13 @@ def test_non_finite_metric_is_one_line(monkeypatch, capsys, tmp_path: Path) -> N
 
 
 def test_interrupted_run_keeps_whole_rows(monkeypatch, capsys, tmp_path: Path) -> None:
-    def add_then_stop(recorder, point, seconds, add=run.Recorder.add):
+    def add_then_stop(recorder, point, seconds, add=runs.Recorder.add):
         add(recorder, point, seconds)
         if point.update == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(program, "make_trainer", lambda *_, **__: fake_trainer())
-    monkeypatch.setattr(run.Recorder, "add", add_then_stop)
+    monkeypatch.setattr("purejax_sc.training.compiled.make_trainer", lambda *_, **__: fake_trainer())
+    monkeypatch.setattr(runs.Recorder, "add", add_then_stop)
     assert main(["train", "smoke", *FRESH, "--quiet", "--out", str(tmp_path / "run")]) == 130
     assert "what was written stays" in capsys.readouterr().err
     assert len(read_rows(tmp_path / "run")) == 2
@@ -172,7 +177,7 @@ def test_interrupted_run_keeps_whole_rows(monkeypatch, capsys, tmp_path: Path) -
 
 def test_force_replaces_a_run(fake, tmp_path: Path) -> None:
     fake(num_seeds=2)
-    with pytest.raises(plots.RunError, match="--force"):
+    with pytest.raises(RunError, match="--force"):
         fake(num_seeds=1)
     assert len(read_rows(tmp_path / "run")) == 8
     fake(num_seeds=1, force=True)
@@ -185,10 +190,10 @@ def test_interrupted_write_leaves_the_old_file(monkeypatch, tmp_path: Path) -> N
         raise KeyboardInterrupt
 
     path = tmp_path / "metrics.csv"
-    plots.replace_file(path, b"old")
+    replace_file(path, b"old")
     monkeypatch.setattr(Path, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        plots.replace_file(path, b"new")
+        replace_file(path, b"new")
     assert path.read_bytes() == b"old"
 
 
@@ -206,7 +211,7 @@ def test_plot_draws_and_prints_several_runs(fake, capsys, tmp_path: Path, monkey
 
 def test_curves_read_back_equal_those_recorded(fake, tmp_path: Path) -> None:
     summary = fake(overrides=["train.log_points=16"])
-    assert plots.summarise(plots.read_curves(tmp_path / "run")) == summary["return"]
+    assert summarise(read_curves(tmp_path / "run")) == summary["return"]
 
 
 def test_interquartile_mean_drops_a_quarter_at_each_end() -> None:

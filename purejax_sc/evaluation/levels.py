@@ -13,8 +13,7 @@ import numpy as np
 from purejax_sc.config import ConfigError, LevelsConfig
 from purejax_sc.envs import boxoban, levels, sokoban
 from purejax_sc.evaluation import render
-from purejax_sc.results import plots
-from purejax_sc.results.plots import RunError
+from purejax_sc.results.files import RunError, replace_files
 
 BATCH = 512  # tries at once
 
@@ -47,7 +46,7 @@ def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | No
     files = {out: boxoban.encode(out, grids)}
     if sheet is not None:
         files[sheet] = render.encode(np.asarray(sokoban.draw(jnp.asarray(grids[: render.STRIP_FRAMES]))), ".png")
-    plots.replace_files(files)
+    replace_files(files)
     return {"levels": len(grids), **facts}
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from helpers import host_games
 
+from purejax_sc.acting.frames import Memory
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs import host, make_host_pool, make_host_program, make_spec
-from purejax_sc.runs import run
-from purejax_sc.training import actors, jitted
+from purejax_sc.runs import train as runs
+from purejax_sc.training import actors, envpool_xla
 from purejax_sc.training.devices import make_layout
 from purejax_sc.types import Sequence
 
@@ -61,7 +62,7 @@ def blocks_of_actor(config: Config, spec: Any, make_pool: Any, actions: np.ndarr
 
     threads = actors.Actors(config, spec, make_pool)
     threads.publish([()], 0)
-    threads.start(0, config.seed, act, actors.Memory(np.zeros(0), ()), jax.random.key(0))
+    threads.start(0, config.seed, act, Memory(np.zeros(0), ()), jax.random.key(0))
     blocks = [threads.take() for _ in range(actions.shape[1] // config.train.sequence_length)]
     threads.close()
     return blocks
@@ -75,7 +76,7 @@ def assert_same_stream(rows: list[Sequence], blocks: list[actors.Block]) -> None
 
 def test_rows_and_statistics_are_those_of_actors() -> None:
     small = config()
-    program = jitted.Driver(small, SPEC, make_games, make_layout(1)).compile()
+    program = envpool_xla.Driver(small, SPEC, make_games, make_layout(1)).compile()
     states, metrics = program.chunk(program.init(), 1)
     states, more = program.chunk(states, 3)
     program.close()
@@ -98,7 +99,7 @@ def test_envpool_plays_the_same_games_in_a_program_and_in_a_pool() -> None:
     pytest.importorskip("envpool", reason="envpool is not installed")
     small = config(sc={"update": "none"}, atari={"sticky": 0.25})
     spec = make_spec(small)
-    program = jitted.Driver(small, spec, partial(make_host_program, small), make_layout(1)).compile()
+    program = envpool_xla.Driver(small, spec, partial(make_host_program, small), make_layout(1)).compile()
     states, _ = program.chunk(program.init(), 4)
     program.close()
     rows = rows_of(states, 16)
@@ -112,15 +113,15 @@ def test_where_envpool_has_no_xla_the_cure_is_named_and_nothing_written(tmp_path
     pytest.importorskip("envpool", reason="envpool is not installed")
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(ConfigError, match=r"host\.driver=xla is not possible here: .* Set host\.driver=threads"):
-        run.train(config(), tmp_path / "run")
+        runs.train(config(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture
 def counters(monkeypatch) -> None:
-    """Let `run.train` find the program of counters."""
-    monkeypatch.setattr(run, "make_host_program", lambda config, num_envs, seed: make_games(num_envs, seed))
-    monkeypatch.setattr(run, "make_spec", lambda config: SPEC)
+    """Let `runs.train` find the program of counters."""
+    monkeypatch.setattr(runs, "make_host_program", lambda config, num_envs, seed: make_games(num_envs, seed))
+    monkeypatch.setattr(runs, "make_spec", lambda config: SPEC)
 
 
 @pytest.mark.parametrize("replay", [True, False])
@@ -133,10 +134,10 @@ def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, m
         if len(checked) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "_check_finite", stop_at_third)
+    monkeypatch.setattr(runs, "_check_finite", stop_at_third)
     with pytest.raises(KeyboardInterrupt):
-        run.train(small, tmp_path / "run")
-    summary = run.train(small, tmp_path / "run", resume=True)
+        runs.train(small, tmp_path / "run")
+    summary = runs.train(small, tmp_path / "run", resume=True)
     assert summary["status"] == "complete"
     assert summary["updates"] == 8
     assert summary["memory"]["replay_bytes"] > 0
@@ -148,12 +149,12 @@ def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, m
 
 def test_a_run_without_replay_keeps_no_ring(tmp_path, counters) -> None:
     small = config(train={"replay_share": 0.0, "batch_sequences": 4})
-    assert run.train(small, tmp_path / "run")["memory"]["replay_bytes"] == 0
+    assert runs.train(small, tmp_path / "run")["memory"]["replay_bytes"] == 0
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_path, counters) -> None:
     with pytest.raises(ConfigError, match=r"replay\.capacity=1000000000000 takes .* GiB for 1 seed\(s\), the device"):
-        run.train(config(replay={"capacity": 10**12}), tmp_path / "run")
+        runs.train(config(replay={"capacity": 10**12}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from purejax_sc.cli import interrupts
+from purejax_sc.cli import ctrl_c
 
 # A computation in C that takes minutes and never returns to Python's signal handlers.
 DEAF = """
 import hashlib
-from purejax_sc.cli.interrupts import leave_at_once
+from purejax_sc.cli.ctrl_c import leave_at_once
 with leave_at_once("gone", 130):
     print("here", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
@@ -61,7 +61,7 @@ def test_a_training_leaves_while_it_compiles_and_resumes(tmp_path: Path) -> None
 
 def test_afterwards_ctrl_c_is_what_it_was() -> None:
     threads = threading.active_count()
-    with interrupts.leave_at_once("gone", 130):
+    with ctrl_c.leave_at_once("gone", 130):
         assert threading.active_count() == threads + 1
     assert threading.active_count() == threads
     assert signal.set_wakeup_fd(-1) == -1
@@ -73,7 +73,7 @@ def test_in_another_thread_nothing_changes() -> None:
     seen: list[object] = []
 
     def look() -> None:
-        with interrupts.leave_at_once("gone", 130):
+        with ctrl_c.leave_at_once("gone", 130):
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=look)

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from purejax_sc.acting.arena import Choose, Episodes
+from purejax_sc.acting.episodes import Choose, Episodes
+from purejax_sc.acting.frames import first_memory, make_act, observation
 from purejax_sc.config import Config
 from purejax_sc.envs.host import HostPool
-from purejax_sc.training.actors import first_memory, make_act, observation
 from purejax_sc.types import Array, Key, Model, Observation, Params, Tree
 
 

@@ -18,13 +18,13 @@ import numpy as np
 
 from purejax_sc.config import Config, ConfigError, load, to_yaml
 from purejax_sc.envs import is_host, make_host_pool, make_host_program, make_spec
-from purejax_sc.results.plots import RunError, replace_file
+from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.runs.checkpoint import DAMAGED, FOLDER, Checkpoints, difference
 from purejax_sc.runs.recorder import Progress, Recorder
-from purejax_sc.training import devices, jitted, program, sebulba
+from purejax_sc.training import devices, envpool_xla, sebulba
+from purejax_sc.training.compiled import Point, Program, compile_program, make_local_trainer, points
 from purejax_sc.training.devices import Placement, make_layout
-from purejax_sc.training.program import Point, Program, points
-from purejax_sc.training.train import TrainState
+from purejax_sc.training.iteration import TrainState
 
 _FILES = (
     "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", FOLDER, DAMAGED,
@@ -105,16 +105,16 @@ def _prepare(
 ) -> Callable[[], Program]:
     """Check all that can be checked, and return what compiles the run. Raises ConfigError."""
     if not is_host(config):
-        trainer = program.make_local_trainer(config, layout)
-        return lambda: program.compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
+        trainer = make_local_trainer(config, layout)
+        return lambda: compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
     if len(seeds) > 1:
         raise ConfigError(
             f"--seeds {len(seeds)}: {config.env} runs on the host, one seed at a time: give each its seed=N and --out"
         )
     spec = make_spec(config)
-    driver: sebulba.Driver | jitted.Driver
+    driver: sebulba.Driver | envpool_xla.Driver
     if config.host.driver == "xla":
-        driver = jitted.Driver(config, spec, partial(make_host_program, config), layout)
+        driver = envpool_xla.Driver(config, spec, partial(make_host_program, config), layout)
     else:
         driver = sebulba.Driver(config, spec, partial(make_host_pool, config), layout, resume)
     say(driver.replay_text)

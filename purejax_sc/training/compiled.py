@@ -12,8 +12,9 @@ from jax.sharding import PartitionSpec
 
 from purejax_sc.config import Config, Hyper
 from purejax_sc.training import devices, replay
+from purejax_sc.training.anakin import Trainer, make_chunk, make_trainer
 from purejax_sc.training.devices import DATA, SEED, Layout
-from purejax_sc.training.train import Trainer, TrainState, make_chunk, make_trainer
+from purejax_sc.training.iteration import TrainState
 from purejax_sc.types import Array, Tree
 
 

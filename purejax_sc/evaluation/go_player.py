@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.acting.arena import Player
+from purejax_sc.acting.episodes import Player
 from purejax_sc.envs import pgx
 from purejax_sc.types import Array, Observation, Tree
 

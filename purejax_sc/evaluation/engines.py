@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from purejax_sc.evaluation import gtp
+from purejax_sc.evaluation.go_player import Session
 from purejax_sc.evaluation.gtp import Engine, EngineLost, GtpError
-from purejax_sc.evaluation.session import Session
-from purejax_sc.results.plots import RunError
+from purejax_sc.results.files import RunError
 
 MOVES_PER_POINT = 4  # of a game; then the board is scored as it is
 GIVE_UP = 3  # games, of which the engine has finished none

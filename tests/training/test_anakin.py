@@ -12,8 +12,8 @@ from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import ConfigError, Hyper
 from purejax_sc.envs import make_env
+from purejax_sc.training.anakin import make_chunk, make_train, make_trainer
 from purejax_sc.training.devices import over_seeds
-from purejax_sc.training.train import make_chunk, make_train, make_trainer
 from purejax_sc.types import EnvSpec, Observation, Sequence
 
 

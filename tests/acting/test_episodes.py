@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from helpers import game_references, probe_envs
 
-from purejax_sc.acting import arena
-from purejax_sc.acting.arena import Episodes, Player
+from purejax_sc.acting import episodes
+from purejax_sc.acting.episodes import Episodes, Player
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env
 from purejax_sc.types import Array, Env, EnvSpec, Observation, Step
@@ -57,7 +57,7 @@ def always(action: int) -> Player:
 
 
 def results(env: Env, *players: Player, num: int, max_steps: int = 100) -> Episodes:
-    return jax.device_get(jax.jit(lambda key: arena.play(env, players, key, num, max_steps))(jax.random.key(0)))
+    return jax.device_get(jax.jit(lambda key: episodes.play(env, players, key, num, max_steps))(jax.random.key(0)))
 
 
 # --- Whose turn it is, and whose return ---
@@ -65,10 +65,10 @@ def results(env: Env, *players: Player, num: int, max_steps: int = 100) -> Episo
 
 def test_each_player_moves_first_in_every_other_episode():
     # of three plies the first player has two: both take all they can, so whoever moves first is one ahead
-    episodes = results(points(3, 3), always(1), always(1), num=6)
-    np.testing.assert_array_equal(episodes.episode_return, [1, -1, 1, -1, 1, -1])
-    np.testing.assert_array_equal(episodes.length, 3)
-    assert not episodes.running.any()
+    played = results(points(3, 3), always(1), always(1), num=6)
+    np.testing.assert_array_equal(played.episode_return, [1, -1, 1, -1, 1, -1])
+    np.testing.assert_array_equal(played.length, 3)
+    assert not played.running.any()
 
 
 def test_the_return_is_that_of_the_first_player_given():
@@ -97,39 +97,39 @@ def test_the_player_who_is_not_on_turn_has_no_influence():
 
 
 def test_nothing_counts_after_the_end_of_an_episode():
-    episodes = results(points(1, 6), always(1), always(0), num=64)
-    assert set(episodes.length) == {1, 2, 3, 4, 5, 6}
+    played = results(points(1, 6), always(1), always(0), num=64)
+    assert set(played.length) == {1, 2, 3, 4, 5, 6}
     first = np.arange(64) % 2 == 0  # has one ply more where their number is odd
-    np.testing.assert_array_equal(episodes.episode_return, (episodes.length + first) // 2)
-    np.testing.assert_array_equal(episodes.metrics["left"], 0)
-    assert not episodes.running.any()
+    np.testing.assert_array_equal(played.episode_return, (played.length + first) // 2)
+    np.testing.assert_array_equal(played.metrics["left"], 0)
+    assert not played.running.any()
 
 
 def test_episodes_that_are_cut_are_still_running():
-    episodes = results(points(1, 6), always(1), always(0), num=64, max_steps=3)
-    assert set(episodes.length) == {1, 2, 3}
-    left = episodes.metrics["left"]
+    played = results(points(1, 6), always(1), always(0), num=64, max_steps=3)
+    assert set(played.length) == {1, 2, 3}
+    left = played.metrics["left"]
     assert set(left) == {0, 1, 2, 3}
-    np.testing.assert_array_equal(episodes.running, left > 0)
-    np.testing.assert_array_equal(episodes.length[episodes.running], 3)
+    np.testing.assert_array_equal(played.running, left > 0)
+    np.testing.assert_array_equal(played.length[played.running], 3)
 
 
 def test_one_player_makes_all_moves_and_has_all_rewards():
     # rewards 1 + 2 + 3, and then the environment truncates; or 1 + 2, and the arena cuts
     env = probe_envs.counting(limit=3)
-    episodes = results(env, always(0), num=4)
-    np.testing.assert_array_equal(episodes.episode_return, 6)
-    np.testing.assert_array_equal(episodes.length, 3)
-    assert not episodes.running.any()
-    episodes = results(env, always(0), num=4, max_steps=2)
-    np.testing.assert_array_equal(episodes.episode_return, 3)
-    assert episodes.running.all()
-    episodes = results(env, always(1), num=4)  # terminates at once
-    np.testing.assert_array_equal((episodes.episode_return, episodes.length), 1)
+    played = results(env, always(0), num=4)
+    np.testing.assert_array_equal(played.episode_return, 6)
+    np.testing.assert_array_equal(played.length, 3)
+    assert not played.running.any()
+    played = results(env, always(0), num=4, max_steps=2)
+    np.testing.assert_array_equal(played.episode_return, 3)
+    assert played.running.all()
+    played = results(env, always(1), num=4)  # terminates at once
+    np.testing.assert_array_equal((played.episode_return, played.length), 1)
 
 
 def test_a_key_fixes_the_episodes():
-    run = jax.jit(lambda key: arena.play(points(1, 6), (arena.uniform(), arena.uniform()), key, 50, 6))
+    run = jax.jit(lambda key: episodes.play(points(1, 6), (episodes.uniform(), episodes.uniform()), key, 50, 6))
     one, other = run(jax.random.key(1)), run(jax.random.key(2))
     jax.tree.map(np.testing.assert_array_equal, run(jax.random.key(1)), one)
     assert (one.length != other.length).any()
@@ -162,10 +162,10 @@ def test_players_remember_every_position_in_order_on_turn_or_not():
         return Player(init, act)
 
     env, players = points(plies, plies), (recorder(1), recorder(0))
-    state = arena.start(env, players, jax.random.key(0), num)
+    state = episodes.start(env, players, jax.random.key(0), num)
     with jax.disable_jit():
         for _ in range(plies):
-            state = arena.advance(env, players, state)
+            state = episodes.advance(env, players, state)
     # 1 is played at the plies of the first player given: 0, 2, 4 where it moves first, else 1 and 3
     played = np.array([[1, 0, 1, 0], [0, 1, 0, 1]] * 2)
     for action, (count, seen) in zip((1, 0), state.memories, strict=True):
@@ -187,7 +187,7 @@ def observation(frame, legal) -> Observation:
 def test_uniform_plays_each_legal_action_equally_often_and_no_other():
     num = 6_000
     legal = jnp.tile(jnp.array([[True, False, True, True, False]]), (num, 1))
-    action, _ = arena.uniform().act((), observation(jnp.zeros((num, 1)), legal), (), jax.random.key(0))
+    action, _ = episodes.uniform().act((), observation(jnp.zeros((num, 1)), legal), (), jax.random.key(0))
     shares = np.bincount(action, minlength=5) / num
     np.testing.assert_array_equal(shares[[1, 4]], 0)
     np.testing.assert_allclose(shares[[0, 2, 3]], 1 / 3, atol=0.025)  # standard error 0.006
@@ -203,33 +203,33 @@ def tic_tac_toe() -> Env:
 
 def test_perfect_tic_tac_toe_is_always_a_draw(tic_tac_toe):
     perfect = game_references.minimax_tic_tac_toe()
-    episodes = results(tic_tac_toe, perfect, perfect, num=500)
-    np.testing.assert_array_equal(episodes.episode_return, 0)
-    np.testing.assert_array_equal(episodes.length, 9)  # a draw fills the board
-    np.testing.assert_array_equal(episodes.metrics["first_wins"], 0.5)
+    played = results(tic_tac_toe, perfect, perfect, num=500)
+    np.testing.assert_array_equal(played.episode_return, 0)
+    np.testing.assert_array_equal(played.length, 9)  # a draw fills the board
+    np.testing.assert_array_equal(played.metrics["first_wins"], 0.5)
 
 
 def test_perfect_tic_tac_toe_never_loses(tic_tac_toe):
     perfect = game_references.minimax_tic_tac_toe()
-    episodes = results(tic_tac_toe, perfect, arena.uniform(), num=1_000)
-    assert episodes.episode_return.min() == 0
-    assert episodes.episode_return.mean() > 0.5
-    turned = results(tic_tac_toe, arena.uniform(), perfect, num=1_000)
+    played = results(tic_tac_toe, perfect, episodes.uniform(), num=1_000)
+    assert played.episode_return.min() == 0
+    assert played.episode_return.mean() > 0.5
+    turned = results(tic_tac_toe, episodes.uniform(), perfect, num=1_000)
     assert turned.episode_return.max() == 0
     assert turned.episode_return.mean() < -0.5
 
 
 def test_random_tic_tac_toe_is_fair_between_seats_and_favours_who_moves_first(tic_tac_toe):
-    episodes = results(tic_tac_toe, arena.uniform(), arena.uniform(), num=4_000)
-    assert not episodes.running.any()
-    assert abs(episodes.episode_return.mean()) < 0.06  # standard error 0.015
+    played = results(tic_tac_toe, episodes.uniform(), episodes.uniform(), num=4_000)
+    assert not played.running.any()
+    assert abs(played.episode_return.mean()) < 0.06  # standard error 0.015
     # known: whoever moves first wins 737/1260 of random games, the other 121/420, and 8/63 are drawn
-    first_wins = episodes.metrics["first_wins"]
+    first_wins = played.metrics["first_wins"]
     shares = [(first_wins == result).mean() for result in (1.0, 0.0, 0.5)]
     np.testing.assert_allclose(shares, [737 / 1260, 121 / 420, 8 / 63], atol=0.03)  # standard errors below 0.008
     # the same said twice
     mine = np.where(np.arange(4_000) % 2 == 0, 1, -1)
-    np.testing.assert_array_equal(mine * episodes.episode_return, 2 * first_wins - 1)
+    np.testing.assert_array_equal(mine * played.episode_return, 2 * first_wins - 1)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +258,6 @@ def test_the_connect_four_player_looks_two_plies_ahead(columns, choices):
 
 def test_looking_ahead_beats_random_connect_four():
     env = make_env(Config(env="pgx/connect_four"))
-    episodes = results(env, game_references.look_ahead_connect_four(), arena.uniform(), num=200)
-    assert not episodes.running.any()
-    assert (episodes.episode_return == 1).mean() > 0.9
+    played = results(env, game_references.look_ahead_connect_four(), episodes.uniform(), num=200)
+    assert not played.running.any()
+    assert (played.episode_return == 1).mean() > 0.9

@@ -14,6 +14,8 @@ from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.envs import base
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
 
+MAX_STEPS = 10_000  # of a game between players: more than any game lasts
+
 # (params, encodings e [N, ...], legal bool [N, A], key) -> action int32 [N]
 Choose = Callable[[Params, Array, Array, Key], Array]
 

@@ -18,14 +18,17 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from purejax_sc import networks
+from purejax_sc.acting.frames import Memory, first_memory, make_act, observation
+from purejax_sc.acting.policy import acting_params, choose
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, Hyper
 from purejax_sc.envs.host import HostProgram, HostStep, first_step, next_step, stacked_spec
 from purejax_sc.training import devices, replay
-from purejax_sc.training.actors import ACTING, LAST, Memory, as_batch, first_memory, make_act, observation, row_shapes
+from purejax_sc.training.actors import ACTING, LAST
+from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
 from purejax_sc.training.devices import SEED, Layout
-from purejax_sc.training.program import Program, program_bytes, tree_bytes
-from purejax_sc.training.train import TrainState, acting_params, as_arrays, check_replay_fits, choose, learn
+from purejax_sc.training.host_rows import as_batch, row_shapes
+from purejax_sc.training.iteration import TrainState, as_arrays, check_replay_fits, learn
 from purejax_sc.types import Array, EnvSpec, Key, Observation, Params, Sequence, Tree
 
 

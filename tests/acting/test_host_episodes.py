@@ -7,7 +7,7 @@ import pytest
 from helpers import host_games
 
 from purejax_sc import networks
-from purejax_sc.acting import host_arena
+from purejax_sc.acting import host_episodes
 from purejax_sc.agent import muesli
 from purejax_sc.config import from_tree
 from purejax_sc.envs.host import stacked_spec
@@ -34,7 +34,7 @@ def always(action: int):
 
 def play(choose, max_steps=100):
     pool, params = host_games.CountingPool(LENGTHS), MODEL.init(jax.random.key(0))
-    return host_arena.play(CONFIG, pool, MODEL, choose, params, jax.random.key(1), max_steps)
+    return host_episodes.play(CONFIG, pool, MODEL, choose, params, jax.random.key(1), max_steps)
 
 
 def test_every_environment_plays_its_first_episode_and_no_more():

@@ -1,0 +1,106 @@
+"""Learning curves: read from run directories, and summarised over seeds."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from purejax_sc.results import statistics
+from purejax_sc.results.files import RunError
+from purejax_sc.results.statistics import CONFIDENCE
+
+COLUMNS = ("seed", "update", "env_steps", "wall_time", "episode_return", "episode_length")
+
+
+class Curves(NamedTuple):
+    """Learning curves of one run.
+
+    env_steps: [points], per seed.
+    returns:   [seeds, points] mean return of the episodes that ended since the last point, NaN where none did.
+    losses:    name -> [seeds, points].
+    """
+
+    env_steps: np.ndarray
+    returns: np.ndarray
+    losses: dict[str, np.ndarray]
+
+
+def read_curves(directory: Path) -> Curves:
+    """The curves in a run directory's metrics.csv. Raises RunError."""
+    curves = _read_metrics(directory)
+    losses = {name: curve for name, curve in curves.items() if name.startswith("loss_")}
+    return Curves(curves["env_steps"][0], curves["episode_return"], losses)
+
+
+def read_seeds(directory: Path) -> list[int]:
+    """The seeds of these curves, in their order. Raises RunError."""
+    return [int(seed) for seed in _read_metrics(directory)["seed"][:, 0]]
+
+
+def _read_metrics(directory: Path) -> dict[str, np.ndarray]:
+    """The columns of metrics.csv, each [seeds, points]. Raises RunError."""
+    path = directory / "metrics.csv"
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            header, *rows = list(csv.reader(file)) or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        raise RunError(f"{directory} holds no readable metrics.csv: give a directory written by train") from None
+    if tuple(header[: len(COLUMNS)]) != COLUMNS:
+        raise RunError(f"{path} does not start with the columns of a run: give a directory written by train")
+    try:
+        table = np.array([[float(text) if text else np.nan for text in row] for row in rows])
+        columns = dict(zip(header, table.T, strict=True))
+        seeds = len(np.unique(columns["seed"]))
+        # rows come point by point, and within a point seed by seed
+        curves = {name: column.reshape(-1, seeds).T for name, column in columns.items()}
+        if not (np.diff(curves["env_steps"][0], prepend=-np.inf) > 0).all():
+            raise ValueError("steps that do not grow")
+    except ValueError:
+        raise RunError(f"{path} is damaged or holds no rows: repeat the run, or leave it out") from None
+    return curves
+
+
+def final_returns(curves: Curves) -> np.ndarray:
+    """[seeds] mean return over the last tenth of the points at which the seed finished episodes; NaN without any."""
+    finals = np.full(len(curves.returns), np.nan)
+    for i, returns in enumerate(curves.returns):
+        finished = returns[np.isfinite(returns)]
+        if len(finished):
+            finals[i] = finished[-max(1, len(finished) // 10) :].mean()
+    return finals
+
+
+def summarise(curves: Curves) -> dict[str, Any]:
+    """Aggregates over seeds, ready for JSON. None stands for what cannot be computed."""
+    finals = final_returns(curves)
+    known = finals[np.isfinite(finals)]
+    mean_curve = carried_forward(curves.returns).mean(axis=0)
+    points = mean_curve[np.isfinite(mean_curve)]
+    return {
+        "final_return": [float(value) if np.isfinite(value) else None for value in finals],
+        "mean": float(statistics.mean(known)) if len(known) else None,
+        "mean_interval": _plain(statistics.bootstrap_interval(known, confidence=CONFIDENCE)),
+        "iqm": float(statistics.iqm(known)) if len(known) else None,
+        "iqm_interval": _plain(statistics.bootstrap_interval(known, statistics.iqm, confidence=CONFIDENCE)),
+        "auc": float(points.mean()) if len(points) else None,  # mean over the points of the curve
+        "confidence": CONFIDENCE,
+    }
+
+
+def carried_forward(returns: np.ndarray) -> np.ndarray:
+    """[seeds, points] with each gap filled by the seed's last known value; NaN only before its first episode."""
+    points = np.arange(returns.shape[1])
+    last_known = np.maximum.accumulate(np.where(np.isfinite(returns), points, 0), axis=1)
+    return np.take_along_axis(returns, last_known, axis=1)
+
+
+def labels(directories: Sequence[Path]) -> list[str]:
+    """The directories' names, or their whole paths where two names are the same."""
+    names = [directory.resolve().name for directory in directories]
+    return names if len(set(names)) == len(names) else [str(directory) for directory in directories]
+
+
+def _plain(interval: tuple[np.ndarray, np.ndarray] | None) -> list[float] | None:
+    return None if interval is None else [float(interval[0]), float(interval[1])]
