@@ -174,6 +174,18 @@ class Model(NamedTuple):
     decode: Callable[[Array], Array]
 
 
+class Gates(NamedTuple):
+    """How much of the gradient of self-consistency passes, each in [0, 1]. Numbers may be traced.
+
+    target: through the bootstrapped return G.   value: into the parameters of the value that is compared with G.
+    model: through the imagined state of that value, into the model and the encoder.
+    """
+
+    target: Scalar
+    value: Scalar
+    model: Scalar
+
+
 class Moment(NamedTuple):
     """A debiased moving second moment. nu: running mean of squares. decay_product: beta^n after n updates."""
 
