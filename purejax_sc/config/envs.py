@@ -9,13 +9,13 @@ from purejax_sc.config.base import Fraction, Positive, Section
 
 
 class Family(NamedTuple):
-    """Environments of one adapter. module: has the adapter.   package: that it needs.
+    """Environments of one adapter. module: of the adapter.   install: what pip installs for it.
 
     sections: of the configuration that only these environments have.   host: do they run on the host?
     """
 
     module: str
-    package: str
+    install: str
     sections: tuple[str, ...] = ()
     host: bool = False
 
