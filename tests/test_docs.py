@@ -155,14 +155,17 @@ def test_what_is_added_from_inside_trains(tmp_path) -> None:
 
 
 def apply(diff: str, directory: Path) -> None:
-    """Change a file: `+++ path`, then lines that stay, come or go. What was there must be found once, in one piece."""
-    header, *lines = diff.splitlines()
+    """Change a file: `+++ path`, then hunks with `@@` between them. What was there must be found once, in one piece."""
+    header, _, body = diff.partition("\n")
     path = directory / header.removeprefix("+++ ")
     text = path.read_text(encoding="utf-8")
-    old = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
-    new = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
-    assert text.count(old) == 1, f"{path.name} does not have:\n{old}"
-    path.write_text(text.replace(old, new), encoding="utf-8")
+    for hunk in body.split("@@\n"):
+        lines = hunk.splitlines(keepends=True)
+        old = "".join(line[1:] for line in lines if not line.startswith("+"))
+        new = "".join(line[1:] for line in lines if not line.startswith("-"))
+        assert text.count(old) == 1, f"{path.name} does not have once:\n{old}"
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
 
 
 def anchors(path: Path) -> set[str]:
