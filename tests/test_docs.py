@@ -20,6 +20,7 @@ import pytest
 
 from purejax_sc import config
 from purejax_sc.cli.commands import cli
+from purejax_sc.config.networks import KINDS, kind_of
 
 ROOT = Path(__file__).parent.parent
 MANUAL = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,12 +32,16 @@ ANY = {"CONFIG", "NAME", "DIR", "COMMAND"}  # words of a page that stand for any
 
 
 class Block(NamedTuple):
+    """A block of a page. before: the lines above it, empty, so that a traceback names the line of the page."""
+
     language: str
     text: str
+    before: str
 
 
 def blocks(text: str) -> list[Block]:
-    return [Block(*match) for match in re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)]
+    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    return [Block(match[1], match[2], "\n" * text.count("\n", 0, match.start(2))) for match in found]
 
 
 def prose(text: str) -> str:
@@ -94,7 +99,7 @@ def test_python_examples_run(page: Path, directory: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(outside(page)):
         if block.language == "python" and not FILE_NAME.match(block.text):
-            exec(compile(block.text, name_of(page), "exec"), namespace)
+            exec(compile(block.before + block.text, str(page), "exec"), namespace)
 
 
 @pytest.mark.parametrize("page", MANUAL, ids=name_of)
@@ -206,6 +211,18 @@ def test_open_questions_are_those_that_the_code_cites() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "purejax_sc").rglob("*.py")]
     cited = {label for text in sources for label in LABEL.findall(re.sub("# noqa.*", "", text))}
     assert cited == listed
+
+
+@pytest.mark.parametrize("page", MANUAL, ids=name_of)
+def test_settings_exist(page: Path) -> None:
+    sections = {name: field.annotation for name, field in config.Config.model_fields.items()}
+    known = {
+        f"{name}.{option}" for name, section in sections.items() for option in getattr(section, "model_fields", ())
+    }
+    known |= {f"network.{option}" for kind in KINDS for option in kind_of(kind).options.model_fields}
+    known |= {f"hyper.{option}" for option in config.Hyper._fields}
+    named = set(re.findall(rf"`(?:{'|'.join(sections)})\.\w+(?=[`=:])", page.read_text(encoding="utf-8")))
+    assert {name[1:] for name in named} <= known
 
 
 def test_open_questions_name_options_with_their_defaults_first() -> None:
