@@ -22,9 +22,10 @@ from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.runs.checkpoint import DAMAGED, FOLDER, Checkpoints, difference
 from purejax_sc.runs.recorder import Progress, Recorder
 from purejax_sc.training import devices, envpool_xla, sebulba
-from purejax_sc.training.compiled import Point, Program, compile_program, make_local_trainer, points
+from purejax_sc.training.compiled import Point, Program, points
 from purejax_sc.training.devices import Placement, make_layout
 from purejax_sc.training.iteration import TrainState
+from purejax_sc.training.mesh import compile_program, make_local_trainer
 
 _FILES = (
     "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", FOLDER, DAMAGED,
