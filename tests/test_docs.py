@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from purejax_sc import config
+from purejax_sc import __version__, config
 from purejax_sc.cli.commands import cli
 from purejax_sc.config.networks import KINDS, kind_of
+from purejax_sc.tabular import options as tabular
 
 ROOT = Path(__file__).parent.parent
 MANUAL = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -111,11 +112,13 @@ def test_commands_are_understood(page: Path, directory: Path) -> None:
 
 
 def check_command(name: str, *words: str) -> None:
-    """Parse a command; load the configurations of those that train."""
+    """Parse a command, and the settings of those that train."""
     command = cli.commands[name]
     params = command.make_context(name, list(words)).params
     if name == "train" and params["config"] not in ANY:
         assert config.load(params["config"], params["overrides"]).env
+    if name == "tabular":
+        assert tabular.parse(params["overrides"])
     if name == "sweep":
         for setting, values in config.split_words(params["settings"]).items():
             for value in values:
@@ -203,6 +206,10 @@ def test_file_names_exist(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_citation_is_of_this_version() -> None:
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_open_questions_are_those_that_the_code_cites() -> None:
