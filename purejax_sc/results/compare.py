@@ -13,7 +13,6 @@ from purejax_sc.results import statistics
 from purejax_sc.results.curves import Curves, area, final_returns, first_known, on_grid
 from purejax_sc.results.files import RunError
 from purejax_sc.results.labelled_runs import Run
-from purejax_sc.results.statistics import CONFIDENCE
 
 ALL_TASKS = "all"  # where a row has its environment
 
@@ -182,5 +181,5 @@ def _row(tasks: Sequence[Task], label: str, against: str) -> Row:
 def _estimate(strata: Sequence[np.ndarray], statistic: statistics.Statistic) -> Estimate:
     if not all(np.isfinite(x).all() for x in strata):
         return Estimate()
-    interval = statistics.stratified_interval(strata, statistic, CONFIDENCE)
+    interval = statistics.stratified_interval(strata, statistic)
     return Estimate(float(statistic(*strata, axis=0)), interval and (float(interval[0]), float(interval[1])))

@@ -80,9 +80,9 @@ def summarise(curves: Curves) -> dict[str, Any]:
     return {
         "final_return": [as_number(value) for value in finals],
         "mean": float(statistics.mean(known)) if len(known) else None,
-        "mean_interval": as_list(statistics.bootstrap_interval(known, confidence=CONFIDENCE)),
+        "mean_interval": as_list(statistics.bootstrap_interval(known)),
         "iqm": float(statistics.iqm(known)) if len(known) else None,
-        "iqm_interval": as_list(statistics.bootstrap_interval(known, statistics.iqm, confidence=CONFIDENCE)),
+        "iqm_interval": as_list(statistics.bootstrap_interval(known, statistics.iqm)),
         "auc": float(points.mean()) if len(points) else None,  # mean over the points of the curve
         "confidence": CONFIDENCE,
     }

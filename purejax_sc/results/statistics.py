@@ -49,7 +49,7 @@ def improvement(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 
 
 def bootstrap_interval(
-    x: np.ndarray, statistic: Statistic = mean, confidence: float = 0.9, resamples: int = 2000, seed: int = 0
+    x: np.ndarray, statistic: Statistic = mean, confidence: float = CONFIDENCE, resamples: int = 2000, seed: int = 0
 ) -> Interval | None:
     """The percentile bootstrap interval of a statistic over seeds: `stratified_interval` of one stratum."""
     return stratified_interval((x,), statistic, confidence, resamples, seed)
@@ -58,7 +58,7 @@ def bootstrap_interval(
 def stratified_interval(
     strata: Sequence[np.ndarray],
     statistic: Statistic = mean,
-    confidence: float = 0.9,
+    confidence: float = CONFIDENCE,
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval | None:
@@ -89,7 +89,7 @@ def stratified_interval(
     return low, high
 
 
-def student_interval(x: np.ndarray, confidence: float = 0.9) -> Interval | None:
+def student_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval | None:
     """Student's t interval of the mean over seeds: mean +- t s / sqrt(n), as the paper's tabular figures show.
 
     Args:
@@ -108,7 +108,7 @@ def student_interval(x: np.ndarray, confidence: float = 0.9) -> Interval | None:
     return centre - width, centre + width
 
 
-def curve_interval(curves: np.ndarray, confidence: float = 0.9, statistic: Statistic = mean) -> Interval | None:
+def curve_interval(curves: np.ndarray, confidence: float = CONFIDENCE, statistic: Statistic = mean) -> Interval | None:
     """The bootstrap interval of a statistic at each point of learning curves.
 
     Args:

@@ -193,7 +193,7 @@ def _statistics(x: np.ndarray) -> dict[str, Any]:
         return {"mean": None, "interval": None, "median": None}
     return {
         "mean": as_number(x.mean()),
-        "interval": as_list(statistics.student_interval(x, CONFIDENCE)),
+        "interval": as_list(statistics.student_interval(x)),
         "median": as_number(np.median(x)),
     }
 
