@@ -5,6 +5,7 @@ quick:
 
     load(name, overrides) -> Config       a YAML file, or a shipped one such as "catch", with KEY=VALUE words
     Config, Hyper                         what decides the program, and the numbers in it that may be traced
+    Gates                                 where the gradient of self-consistency flows: an update of your own
     ConfigError                           what cannot be run; its one line names the cure
     make_train(config, env)               train(key, hyper): a whole run as one pure function, for jit and vmap
     make_trainer(config, env)             the same in pieces, for a loop of your own
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from purejax_sc.training.anakin import make_trainer as make_trainer
     from purejax_sc.types import Env as Env
     from purejax_sc.types import EnvSpec as EnvSpec
+    from purejax_sc.types import Gates as Gates
     from purejax_sc.types import Model as Model
     from purejax_sc.types import Params as Params
     from purejax_sc.types import Step as Step
@@ -45,7 +47,7 @@ _HOMES = {
     "evaluation.evaluate": ("EvaluationOptions", "evaluate"),
     "runs.train": ("train",),
     "training.anakin": ("make_train", "make_trainer"),
-    "types": ("Env", "EnvSpec", "Model", "Params", "Step"),
+    "types": ("Env", "EnvSpec", "Gates", "Model", "Params", "Step"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -16,8 +16,9 @@ from purejax_sc.acting.episodes import Choose, Episodes, Player
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind
 from purejax_sc.config import Config, ConfigError, override
-from purejax_sc.envs import is_host, make_env, make_host_pool, make_spec
-from purejax_sc.envs.host import HostPool, stacked_spec
+from purejax_sc.config.envs import family_of
+from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec
+from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.evaluation import render
 from purejax_sc.results import statistics
 from purejax_sc.results.files import replace_files
@@ -27,10 +28,10 @@ from purejax_sc.training.devices import default_placement, over_seeds
 from purejax_sc.types import Env, EnvSpec, Key, Model, Params
 
 FILE = "evaluation.json"
-MIN_POOL = 256  # levels to draw from, where episodes start from a pool
+MIN_LEVELS = 256  # to draw from, where episodes start from such
 
 Say = Callable[[str], None]
-MakeHostEnvs = Callable[[Config, int, int], HostPool]  # (config, how many, seed), see `envs`
+MakeHostEnvs = Callable[[Config, int, int], HostEnvs]  # (config, how many, seed), see `envs`
 
 
 class EvaluationOptions(NamedTuple):
@@ -98,9 +99,12 @@ def evaluation_config(config: Config, options: EvaluationOptions, overrides: Seq
     for item in overrides:
         if not item.startswith(("env_options.", "levels.", "atari.")):
             raise ConfigError(f"{item!r}: only env_options.*, levels.* and atari.* can differ from those of training")
-    pool = {} if config.levels.file else {"pool": max(options.episodes, MIN_POOL), "refresh": 0}
-    levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **pool})
-    return override(config.model_copy(update={"levels": levels}), overrides)
+    family = family_of(config.env)
+    if family and "levels" in family.sections:
+        drawn = {} if config.levels.file else {"pool": max(options.episodes, MIN_LEVELS), "refresh": 0}
+        levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **drawn})
+        config = config.model_copy(update={"levels": levels})
+    return override(config, overrides)
 
 
 def evaluate_agents(
@@ -108,7 +112,7 @@ def evaluate_agents(
     options: EvaluationOptions,
     env: Env | None = None,
     say: Say = lambda text: None,
-    make_host_envs: MakeHostEnvs = make_host_pool,
+    make_host_envs: MakeHostEnvs = make_host_envs,
 ) -> dict[str, Any]:
     """Play with every agent, greedily, by sampling its policy and, if asked, by search.
 
@@ -237,7 +241,7 @@ def make_sides(
 
 
 def record(
-    agents: Agents, options: EvaluationOptions, env: Env | None, make_host_envs: MakeHostEnvs = make_host_pool
+    agents: Agents, options: EvaluationOptions, env: Env | None, make_host_envs: MakeHostEnvs = make_host_envs
 ) -> tuple[np.ndarray, str]:
     """Every observation [steps + 1, *obs_shape] of an episode of the first seed, the last one included, and a caption.
 

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from purejax_sc.config import Config, ConfigError, load, to_yaml
-from purejax_sc.envs import is_host, make_host_pool, make_host_program, make_spec
+from purejax_sc.envs import is_host, make_host_envs, make_host_program, make_spec
 from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.runs.checkpoint import DAMAGED, FOLDER, Checkpoints, difference
 from purejax_sc.runs.recorder import Progress, Recorder
@@ -116,7 +116,7 @@ def _prepare(
     if config.host.driver == "xla":
         driver = envpool_xla.Driver(config, spec, partial(make_host_program, config), layout)
     else:
-        driver = sebulba.Driver(config, spec, partial(make_host_pool, config), layout, resume)
+        driver = sebulba.Driver(config, spec, partial(make_host_envs, config), layout, resume)
     say(driver.replay_text)
     return driver.compile
 
