@@ -37,7 +37,7 @@ class Program(NamedTuple):
     close: Callable[[], None] = lambda: None
 
 
-def make_local_trainer(config: Config, layout: Layout) -> Trainer:
+def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..., Trainer] = make_trainer) -> Trainer:
     """What one device does of a run. Raises ConfigError as `make_trainer`."""
     each = layout.rows // layout.mesh.shape[SEED]
     # the devices of a CPU are its cores, which share one memory
