@@ -15,7 +15,7 @@ import numpy as np
 
 from purejax_sc import envs
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.envs.host import HostPool, HostProgram
+from purejax_sc.envs.host import HostEnvs, HostProgram
 from purejax_sc.results.files import RunError
 from purejax_sc.runs.checkpoint import Checkpoints, Restored
 from purejax_sc.runs.directory import start_directory
@@ -46,7 +46,7 @@ class Factories(NamedTuple):
 
     make_trainer: Callable[..., Trainer] = anakin.make_trainer
     make_spec: Callable[[Config], EnvSpec] = envs.make_spec
-    make_host_envs: Callable[[Config, int, int], HostPool] = envs.make_host_pool
+    make_host_envs: Callable[[Config, int, int], HostEnvs] = envs.make_host_envs
     make_host_program: Callable[[Config, int, int], HostProgram] = envs.make_host_program
 
 

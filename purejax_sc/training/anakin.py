@@ -73,14 +73,14 @@ def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axi
         return TrainState(state, driver, model.initial_carry(num_envs), ring, earlier, key_rest)
 
     def iterate(state: TrainState, hyper: Hyper) -> tuple[TrainState, dict[str, Array]]:
-        key, key_act, key_learn, key_pool = jax.random.split(state.key, 4)
+        key, key_act, key_learn, key_shared = jax.random.split(state.key, 4)
         params = acting_params(config, state.learner)
         driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, own(key_act), hyper, config)
         rows = swap_time(fresh)
         ring = replay.add(state.replay, rows) if config.replay_sequences else ()
         new, metrics = learn(config, learner, state.learner, rows, ring, own(key_learn), hyper, swap_time)
         episodes = episodes if axis is None else jax.lax.psum(episodes, axis)
-        driver = driver._replace(pool=env.refresh(own(key_pool), driver.pool, episodes))
+        driver = driver._replace(shared=env.refresh(own(key_shared), driver.shared, episodes))
         metrics |= {"episode_count": episodes.count, "episode_length_sum": episodes.length_sum}
         if not env.spec.two_player:  # the winner of self-play is the agent, and so is the loser
             metrics |= {"episode_return_sum": episodes.return_sum}

