@@ -58,7 +58,7 @@ def work(memory: str, stopped: str | None = None, all_cores: bool = False) -> It
             raise
         raise Interrupted(stopped) from None
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if not _out_of_memory(error):
             raise
         raise UserError(f"out of memory: lower {memory}") from None
 
@@ -133,10 +133,15 @@ def lost_processes(out: Path) -> Iterator[None]:
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1 or "RESOURCE_EXHAUSTED" in str(error):
+        if jax.process_count() == 1 or _out_of_memory(error):
             raise
         fail(f"lost another process of this run: start them all again with --resume --out {out}", UserError.exit_code)
         os._exit(UserError.exit_code)  # an orderly exit would wait for the lost one
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Compiled programs on a CPU call it an internal error."""
+    return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
 
 
 def _keep_compiled_programs() -> None:

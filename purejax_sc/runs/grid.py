@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from purejax_sc.config import Config, ConfigError, load, read
+from purejax_sc.config.files import split_words
 from purejax_sc.results.curves import Curves
 
 
@@ -31,16 +32,10 @@ class Result(NamedTuple):
 
 def parse(name: str, words: Sequence[str]) -> list[Setting]:
     """Every combination of the values in `words`. Raises ConfigError."""
-    axes: dict[str, list[str]] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"{word!r} is not of the form key=a,b,... as in hyper.sc_weight=0,0.25,1")
-        if key in axes:
-            raise ConfigError(f"{key} is given twice: give all its values at once, as in {key}=a,b")
-        axes[key] = split(text)
-        if len({str(read(value)) for value in axes[key]}) < len(axes[key]):
-            raise ConfigError(f"{word} repeats a value: drop it")
+    axes = split_words(words)
+    for key, texts in axes.items():
+        if len({str(read(text)) for text in texts}) < len(texts):
+            raise ConfigError(f"{key}={','.join(texts)} repeats a value: drop it")
     if "seed" in axes and len(axes["seed"]) > 1:
         raise ConfigError("seeds are not swept by seed=a,b: give their number with --seeds")
     swept = [key for key, values in axes.items() if len(values) > 1]
@@ -50,18 +45,6 @@ def parse(name: str, words: Sequence[str]) -> list[Setting]:
         config = load(name, [f"{key}={value}" for key, value in chosen.items()])
         settings.append(Setting({key: chosen[key] for key in swept}, config))
     return settings
-
-
-def split(text: str) -> list[str]:
-    """The parts between commas, but for those inside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "[{(") - (letter in "]})")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
 
 
 def programs(settings: Sequence[Setting]) -> list[list[Setting]]:
