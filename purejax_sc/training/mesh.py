@@ -1,7 +1,7 @@
 """The on-device driver on a mesh of devices: all rows (seeds, each with its numbers) as one compiled program."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +18,8 @@ from purejax_sc.training.iteration import TrainState
 from purejax_sc.types import Array
 
 
-def make_local_trainer(config: Config, layout: Layout) -> Trainer:
-    """What one device does of a run. Raises ConfigError as `make_trainer`."""
+def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..., Trainer] = make_trainer) -> Trainer:
+    """What one device does of a run. Raises ConfigError as `make_trainer`, which may be another of its form."""
     each = layout.rows // layout.mesh.shape[SEED]
     # the devices of a CPU are its cores, which share one memory
     sharing = layout.mesh.local_mesh.size if jax.default_backend() == "cpu" else 1
