@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from purejax_sc.types import Params as Params
     from purejax_sc.types import Step as Step
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "config": ("Config", "ConfigError", "Hyper", "load"),

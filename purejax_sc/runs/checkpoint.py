@@ -25,6 +25,7 @@ from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import network_spec
+from purejax_sc.envs.base import DriverState
 from purejax_sc.results.files import RunError
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, difference, explain
 from purejax_sc.training import devices, replay
@@ -136,9 +137,11 @@ class Checkpoints:
         """The states of one checkpoint, on their devices."""
         wanted = self._trimmed(shapes)
         items, stored = _items(wanted), set(self._manager.item_metadata(done).keys())
+        if "version" not in facts:
+            items["actor"] = _older_actor(items["actor"])
         found = {name: ocp.args.StandardRestore(item) for name, item in items.items() if name in stored}
         read = self._manager.restore(done, args=ocp.args.Composite(**found))
-        states = wanted._replace(learner=read["learner"], **read["actor"])
+        states = wanted._replace(learner=read["learner"], **_newer_actor(read["actor"]))
         if "replay" in found:
             states = states._replace(replay=self._resharded(read["replay"], facts))
         elif "replay" in items:
@@ -252,6 +255,23 @@ def _items(states: AnyState) -> dict[str, Any]:
         "replay": states.replay,
     }
     return {name: item for name, item in items.items() if item != ()}
+
+
+def _older_actor(actor: dict[str, Any]) -> dict[str, Any]:
+    """The actor in the form of version 0.1.0, which called what environments share their `pool`."""
+    driver = actor.get("driver")
+    if not isinstance(driver, DriverState):
+        return actor
+    parts = driver._asdict()
+    return actor | {"driver": parts | {"pool": parts.pop("shared")}}
+
+
+def _newer_actor(actor: dict[str, Any]) -> dict[str, Any]:
+    """The actor in today's form, whichever it was read in."""
+    driver = actor.get("driver")
+    if not isinstance(driver, dict):
+        return actor
+    return actor | {"driver": DriverState(shared=driver.pop("pool"), **driver)}
 
 
 def _learner_shapes(config: Config, num_rows: int) -> LearnerState:
