@@ -224,8 +224,8 @@ def evaluate(
     with work("--episodes or --simulations"):
         from purejax_sc.evaluation import evaluate as evaluation
 
-        how = evaluation.Options(episodes, max_steps, simulations, search or "muzero", temperature, seed)
-        report = evaluation.run(directory, how, render, speaker(), command_line(), overrides)
+        how = evaluation.EvaluationOptions(episodes, max_steps, simulations, search or "muzero", temperature, seed)
+        report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
     for path in (directory / evaluation.FILE, *([render] if render else [])):
         click.echo(f"wrote {path}")
@@ -304,7 +304,7 @@ def match(
     with work("--games or --simulations"):
         from purejax_sc.evaluation import matches
 
-        how = matches.Options(games, simulations, search or "muzero", sampled, openings, seed, timeout)
+        how = matches.MatchOptions(games, simulations, search or "muzero", sampled, openings, seed, timeout)
         report = matches.run(entrants, opponent, how, directory, speaker(), command_line())
     tables.print_match(report)
     click.echo(f"wrote {directory}")
@@ -320,12 +320,12 @@ def gtp(directory: Path, simulations: int, search: Any, agent: int | None, seed:
     """Be a Go engine: play with an agent of the run directory DIR in any program that speaks the Go Text Protocol."""
     options.check_search(search, simulations)
     with work("--simulations"):
-        from purejax_sc.evaluation import gtp as protocol
         from purejax_sc.evaluation import matches
+        from purejax_sc.evaluation.gtp_server import serve
 
-        how = matches.Options(simulations=simulations, search=search or "muzero", seed=seed)
-        session = matches.open_session(directory, how, agent, speaker())
-        protocol.serve(session, sys.stdin, click.echo, f"purejax_sc {directory.resolve().name}", __version__)
+        how = matches.MatchOptions(simulations=simulations, search=search or "muzero", seed=seed)
+        player = matches.open_player(directory, how, agent, speaker())
+        serve(player, sys.stdin, click.echo, f"purejax_sc {directory.resolve().name}", __version__)
 
 
 @cli.command()
@@ -354,12 +354,13 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
     """
     with refusals():
         from purejax_sc.results import compare
+        from purejax_sc.results.comparison_plot import plot, table_path
 
-        comparison = compare.plot(runs, out, aggregate)
+        comparison = plot(runs, out, aggregate)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)
-    click.echo(f"wrote {out} and {compare.table_path(out)}")
+    click.echo(f"wrote {out} and {table_path(out)}")
 
 
 def main(args: Sequence[str] | None = None) -> int:

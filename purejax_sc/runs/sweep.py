@@ -19,8 +19,9 @@ from purejax_sc.runs.grid import Result, Setting, parse, programs
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.sweep_plot import draw
 from purejax_sc.training.anakin import Trainer
-from purejax_sc.training.compiled import Point, Program, compile_program, make_local_trainer, points
+from purejax_sc.training.compiled import Point, Program, points
 from purejax_sc.training.devices import Layout, Placement, make_layout
+from purejax_sc.training.mesh import compile_program, make_local_trainer
 
 
 class _Group(NamedTuple):

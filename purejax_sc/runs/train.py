@@ -24,8 +24,9 @@ from purejax_sc.runs.recorder import Recorder
 from purejax_sc.runs.stopping import stop_requests
 from purejax_sc.training import anakin, devices, envpool_xla, sebulba
 from purejax_sc.training.anakin import Trainer
-from purejax_sc.training.compiled import Point, Program, compile_program, make_local_trainer, points
+from purejax_sc.training.compiled import Point, Program, points
 from purejax_sc.training.devices import Layout, Placement, make_layout
+from purejax_sc.training.mesh import compile_program, make_local_trainer
 from purejax_sc.types import EnvSpec
 
 

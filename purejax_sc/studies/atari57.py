@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots
-from purejax_sc.results.compare import on_grid
-from purejax_sc.results.curves import Curves, carried_forward, read_curves
+from purejax_sc.results.curves import Curves, carried_forward, on_grid, read_curves
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.runs.directory import check_same
 from purejax_sc.runs.progress import SILENT, Progress
@@ -25,7 +24,7 @@ from purejax_sc.studies import scores
 GRID = 200  # points of the median curve
 
 
-class Game(NamedTuple):
+class GameScore(NamedTuple):
     """What a game's run came to. score: mean return of its last episodes in training, as in the paper; NaN before any.
 
     status: of the run, or why there is none.
@@ -129,7 +128,7 @@ def draw(curves: dict[str, Curves]) -> bytes:
     return plots.encode(figure, "png")
 
 
-def _read(directory: Path) -> Game:
+def _read(directory: Path) -> GameScore:
     status = _status(directory)
     try:
         curves = read_curves(directory)
@@ -137,8 +136,8 @@ def _read(directory: Path) -> Game:
             *_, last = csv.DictReader(file)
         score = float(last["episode_score"] or "nan")
     except (RunError, OSError, ValueError, KeyError):
-        return Game(directory.name, "no metrics", np.nan, None)
-    return Game(directory.name, status, score, curves)
+        return GameScore(directory.name, "no metrics", np.nan, None)
+    return GameScore(directory.name, status, score, curves)
 
 
 def _status(directory: Path) -> str:
@@ -149,7 +148,7 @@ def _status(directory: Path) -> str:
         return "not ended"
 
 
-def _table(games: Sequence[Game]) -> bytes:
+def _table(games: Sequence[GameScore]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["game", "status", "env_steps", "score", "human_normalised"])

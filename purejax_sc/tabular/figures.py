@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from purejax_sc.results import statistics
-from purejax_sc.results.statistics import CONFIDENCE
 from purejax_sc.tabular.compiled import Record
 
 NAMES = {
@@ -70,7 +69,7 @@ def _draw_curve(axes: Axes, record: Record, i: int, metric: str) -> None:
     color, width = COLORS[update], 4.0 if update == "none" else 1.5
     axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width, label=NAMES[update])
     axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width / 2, linestyle="--")
-    interval = statistics.student_interval(curves, CONFIDENCE)
+    interval = statistics.student_interval(curves)
     if interval is not None:
         low, high = map(_finite, interval)
         axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
@@ -117,7 +116,7 @@ def _draw_bars(
     axes: Axes, x: list[float], values: np.ndarray, shift: float, color: str, style: str, label: str
 ) -> None:
     """Means and intervals of values [points, N] at equal distances, moved sideways by `shift` bars."""
-    ticks, interval = np.arange(len(x)), statistics.student_interval(values.T, CONFIDENCE)
+    ticks, interval = np.arange(len(x)), statistics.student_interval(values.T)
     means = _finite(values.mean(axis=1))
     error = None if interval is None else np.abs(np.stack([_finite(bound) for bound in interval]) - means)
     places = ticks + 0.08 * shift

@@ -10,7 +10,7 @@ import numpy as np
 from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
 from purejax_sc.results.files import new_directory, replace_file
-from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number
 from purejax_sc.tabular import compiled, figures
 from purejax_sc.tabular.compiled import Method, Record
 from purejax_sc.tabular.learner import Variant
@@ -191,12 +191,10 @@ def _statistics(x: np.ndarray) -> dict[str, Any]:
     """Mean, its interval and median of one value per seed; None for what is not finite or has no seeds."""
     if not len(x):
         return {"mean": None, "interval": None, "median": None}
-    interval = statistics.student_interval(x, CONFIDENCE)
-    bounds = None if interval is None else [_plain(bound) for bound in interval]
     return {
-        "mean": _plain(x.mean()),
-        "interval": None if bounds is None or None in bounds else bounds,
-        "median": _plain(np.median(x)),
+        "mean": as_number(x.mean()),
+        "interval": as_list(statistics.student_interval(x)),
+        "median": as_number(np.median(x)),
     }
 
 
@@ -231,10 +229,6 @@ def _speed(record: Record) -> dict[str, Any]:
         "run_seconds": result.run_seconds,
         "iterations_x_replicas_per_second": result.rate,
     }
-
-
-def _plain(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 # Files
