@@ -15,10 +15,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent.consistency import Gates, imagine, sc_errors
+from purejax_sc.agent.consistency import imagine, sc_errors
 from purejax_sc.agent.transforms import scale_gradient
 from purejax_sc.tabular.mdp import action_values, epsilon_greedy
-from purejax_sc.types import Array, Key, Model, Params, Scalar
+from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar
 
 
 class Tables(NamedTuple):

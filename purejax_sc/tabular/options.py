@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from purejax_sc.agent.consistency import UPDATES, Gates
+from purejax_sc.agent.consistency import UPDATES
 from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read
 from purejax_sc.tabular.learner import Readings, Variant
+from purejax_sc.types import Gates
 
 ModelKind = Literal["mle", "ve"]
 Update = Literal["none", "dyna", "direct", "reverse", "residual", "model_only"]
@@ -70,7 +71,7 @@ class Shape(Section):
 
 
 class Options(Shape, Numbers, Plan):
-    """One experiment. Defaults are the paper's numbers; of the readings, see README for how they were chosen."""
+    """One experiment. Defaults are the paper's numbers; docs/tabular.md tells how the readings were chosen."""
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "Options":
