@@ -151,11 +151,11 @@ def _rows(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
 
 def _curve_rows(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
     """One row per setting, seed and log point."""
-    for result in results:
-        for i, returns in enumerate(result.curves.returns):
-            head = {**result.setting.values, "seed": result.setting.config.seed + i}
-            for step, value in zip(result.curves.env_steps, returns, strict=True):
-                yield {**head, "env_steps": step, "episode_return": _cell(value)}
+    rows = ((result, i, returns) for result in results for i, returns in enumerate(result.curves.returns))
+    for result, i, returns in rows:
+        head = {**result.setting.values, "seed": result.setting.config.seed + i}
+        for step, value in zip(result.curves.env_steps, returns, strict=True):
+            yield {**head, "env_steps": step, "episode_return": _cell(value)}
 
 
 def _cell(value: float) -> str:

@@ -50,7 +50,8 @@ def test_a_deaf_process_leaves_at_once_with_its_line() -> None:
 
 
 def test_a_training_leaves_while_it_compiles_and_goes_on_until_the_next_ctrl_c(tmp_path: Path) -> None:
-    out, words = tmp_path / "run", ["train.env_steps=200_000", "train.log_points=1_000"]
+    out, small = tmp_path / "run", ["sc.update=none", "muesli.unroll=1"]  # compiles sooner
+    words = ["train.env_steps=200_000", "train.log_points=1_000", *small]
     command = [sys.executable, "-m", "purejax_sc", "train", "smoke", *words, "--out", str(out), "--resume"]
     status, error = interrupted(command, "compiling", JAX_COMPILATION_CACHE_DIR=str(tmp_path / "cache"))
     line = f"purejax-sc: stopped: what was written stays in {out}; --resume goes on from there\n"
