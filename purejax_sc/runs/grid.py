@@ -1,12 +1,12 @@
 """The grid of a sweep: every combination of settings, and what each of them reached."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from purejax_sc.config import Config, ConfigError, Hyper, load, read
+from purejax_sc.config import Config, ConfigError, Hyper, effects, load, read
 from purejax_sc.config.files import split_words
 from purejax_sc.results.curves import Curves
 from purejax_sc.types import Gates
@@ -43,9 +43,22 @@ def parse(name: str, words: Sequence[str]) -> list[Setting]:
     settings = []
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
-        config = load(name, [f"{key}={value}" for key, value in chosen.items()])
+        config = load(name, [f"{key}={value}" for key, value in chosen.items()], strict=False)
         settings.append(Setting({key: chosen[key] for key in swept}, config))
+    _refuse_without_effect(settings, axes)
     return settings
+
+
+def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Sequence[str]]) -> None:
+    """A value for all settings must have an effect in one of them, and an axis in every one: else runs are repeated.
+
+    So `sc.update=none,direct sc.unroll=5` compares an arm with its baseline. Raises ConfigError.
+    """
+    for key, values in axes.items():
+        switches = [effects.switched_off(setting.config, key) for setting in settings]
+        if all(switches) or (any(switches) and len(values) > 1):
+            switch = next(filter(None, switches))
+            raise ConfigError(f"{key} has no effect with {switch}: leave it out, or sweep it apart")
 
 
 def programs(settings: Sequence[Setting]) -> list[list[Setting]]:

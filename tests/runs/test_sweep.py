@@ -109,11 +109,19 @@ def test_commas_inside_brackets_do_not_separate() -> None:
         ("hyper.sc_wait=0,1", "did you mean 'hyper.sc_weight'"),
         ("hyper.sc_weight=0,-1", "greater than or equal to 0"),
         ("seed=0,1", "--seeds"),
+        ("muesli.samples=8", "muesli.samples has no effect with muesli.cmpo=exact"),
+        ("sc.update=none sc.unroll=2", "sc.unroll has no effect with sc.update=none"),
+        ("sc.update=none,direct sc.unroll=2,3", "sc.unroll has no effect with sc.update=none: .* sweep it apart"),
     ],
 )
 def test_mistakes_are_named(word: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse("smoke", [word])
+        parse("smoke", word.split())
+
+
+def test_a_value_for_all_settings_may_be_that_of_an_arm_beside_its_baseline() -> None:
+    settings = parse("smoke", ["sc.update=none,direct", "sc.unroll=2"])
+    assert [setting.config.sc.unroll for setting in settings] == [2, 2]
 
 
 def test_an_existing_directory_is_left_alone(smoke: Path, capsys) -> None:
