@@ -57,5 +57,5 @@ def test_a_network_of_version_0_1_has_its_strides() -> None:
     network = {"depth": 1, "padding": "VALID", "blocks": 6, "model_blocks": 1, **tree["network"]}
     network["pool"] = network.pop("strides")
     assert from_tree(tree | {"network": network}) == load("sokoban")
-    with pytest.raises(ConfigError, match="network.pool"):  # in a file of today it is a mistake
+    with pytest.raises(ConfigError, match=r"network\.pool"):  # in a file of today it is a mistake
         load("sokoban", ["network.pool=[1,1,2,2]"])
