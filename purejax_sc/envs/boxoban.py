@@ -57,7 +57,7 @@ def parse(text: str, name: str = "text") -> np.ndarray:
 
 
 def _blocks(text: str, name: str) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """The number of the first line of every level, and its rows. Levels may follow each other without a line between."""
+    """The first line's number and the rows of each level. Levels may follow each other without a line between."""
     rows: list[np.ndarray] = []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         between = line.startswith(";") or not line.strip()
