@@ -17,7 +17,7 @@ from purejax_sc.config import ConfigError
 from purejax_sc.tabular import learner, mdp
 from purejax_sc.tabular.learner import Draw, Readings, State, Tables, Variant
 from purejax_sc.tabular.mdp import Mdp
-from purejax_sc.tabular.options import Options
+from purejax_sc.tabular.options import TabularOptions
 from purejax_sc.types import Array, Key
 
 BLOCK = 64  # replicas whose tables fit into the cache of a CPU core
@@ -140,7 +140,7 @@ def stack(variants: Sequence[Variant]) -> Variant:
 
 
 def run(
-    options: Options,
+    options: TabularOptions,
     control: bool,
     iterations: int,
     variants: Variant,
@@ -182,7 +182,7 @@ def run(
     )
 
 
-def _programs(options: Options, readings: Readings, num_seeds: int) -> tuple[Any, Any, Any]:
+def _programs(options: TabularOptions, readings: Readings, num_seeds: int) -> tuple[Any, Any, Any]:
     """The programs of a run, on states with leading axes [N, V].
 
     begin:   (world, variants) -> states.   observe: (states, world, variants) -> metrics. Both on one device.

@@ -9,7 +9,7 @@ from helpers import tabular_references as references
 from purejax_sc.agent.consistency import UPDATES, Gates, imagine, sc_errors
 from purejax_sc.tabular import learner, mdp
 from purejax_sc.tabular.learner import Batch, Draw, Readings, State, Tables
-from purejax_sc.tabular.options import Options, variant
+from purejax_sc.tabular.options import TabularOptions, variant
 from purejax_sc.types import Observation
 
 S, A, DISCOUNT = 5, 3, 0.9
@@ -34,7 +34,7 @@ def gates_of(update):
 
 
 def gradient(tables, pi, update, terms=3, expectation="inside", discount=DISCOUNT):
-    numbers = variant(Options(discount=discount), "mle", "dyna")._replace(gates=gates_of(update))
+    numbers = variant(TabularOptions(discount=discount), "mle", "dyna")._replace(gates=gates_of(update))
     readings = Readings(control=False, terms=terms, expectation=expectation)
     tables = Tables(*map(jnp.asarray, tables))
     return jax.jit(learner.planning_gradient, static_argnums=3)(tables, jnp.asarray(pi), numbers, readings)
@@ -61,7 +61,7 @@ def test_gradients_equal_central_differences(update, expectation) -> None:
 @pytest.mark.parametrize("expectation", ["inside", "outside"])
 def test_gates_as_data_equal_static_gates(expectation) -> None:
     tables, pi = random_problem()
-    numbers = variant(Options(discount=DISCOUNT), "mle", "dyna")
+    numbers = variant(TabularOptions(discount=DISCOUNT), "mle", "dyna")
     readings = Readings(control=False, expectation=expectation)
 
     def traced(gates):
@@ -138,7 +138,7 @@ def test_two_states_on_paper() -> None:
     # B = delta_0 + P'delta_1 + P'P'delta_2 = (1/2 - 1 - 1, -5/2 - 1 - 1); dL/dv = -2 B
     np.testing.assert_allclose(slope.v, [3.0, 9.0], rtol=1e-12)
     assert not np.any(slope.r)
-    numbers = variant(Options(discount=0.5), "mle", "residual")
+    numbers = variant(TabularOptions(discount=0.5), "mle", "residual")
     chain = learner.Induced(jnp.array([2.0, 4.0]), jnp.array([1.0, 0.0]), jnp.full((2, 2), 0.5))
     loss = learner.planning_loss(chain, jnp.ones((2, 1)), numbers.gates, 0.5, 3, "inside")
     np.testing.assert_allclose(loss, 0.25 + 6.25 + 4 * 1.0, rtol=1e-12)
@@ -182,7 +182,7 @@ def test_model_is_a_whole_model() -> None:
 
 def numbers_of(model, update, **changes):
     """A method's numbers, on small problems."""
-    return variant(Options(states=S, actions=A, discount=DISCOUNT, **changes), model, update)
+    return variant(TabularOptions(states=S, actions=A, discount=DISCOUNT, **changes), model, update)
 
 
 def some_batch():
@@ -253,7 +253,7 @@ def run_both(model, update, control, options, iterations=50):
 @pytest.mark.parametrize("update", ["none", "dyna", "direct", "reverse", "residual"])
 @pytest.mark.parametrize("model", ["mle", "ve"])
 def test_fifty_iterations_equal_numpy_step_for_step(model, update, control) -> None:
-    options = Options(states=S, actions=A, discount=DISCOUNT)
+    options = TabularOptions(states=S, actions=A, discount=DISCOUNT)
     for mine, theirs in run_both(model, update, control, options):
         for x, y in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-9)
@@ -274,21 +274,21 @@ def test_fifty_iterations_equal_numpy_step_for_step(model, update, control) -> N
 )
 @pytest.mark.parametrize("model", ["mle", "ve"])
 def test_readings_equal_numpy_step_for_step(model, changes) -> None:
-    options = Options(states=S, actions=A, discount=DISCOUNT, **changes)
+    options = TabularOptions(states=S, actions=A, discount=DISCOUNT, **changes)
     for mine, theirs in run_both(model, "residual", True, options, iterations=20):
         for x, y in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-9)
 
 
 def test_expectation_outside_equals_numpy_step_for_step() -> None:
-    options = Options(states=S, actions=A, discount=DISCOUNT, expectation="outside")
+    options = TabularOptions(states=S, actions=A, discount=DISCOUNT, expectation="outside")
     for mine, theirs in run_both("ve", "residual", False, options, iterations=5):
         for x, y in zip(mine, theirs, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
 
 
 def test_planning_rests_at_weight_zero_and_none_is_the_baseline() -> None:
-    options = Options(states=S, actions=A, discount=DISCOUNT, alpha_sc=0.0)
+    options = TabularOptions(states=S, actions=A, discount=DISCOUNT, alpha_sc=0.0)
     tables, pi = random_problem()
     numbers = variant(options, "ve", "direct")._replace(plan_v=0.0)
     moved = learner.planning_update(
