@@ -1,23 +1,47 @@
-"""Settings of all tests: silent broadcasting between ranks is an error, nothing is cached on disk, eight devices."""
+"""Settings of all tests: no silent broadcasting between ranks, eight devices, one cache of compiled programs."""
 
 import os
 import shutil
+import tempfile
 
 import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_enable_compilation_cache", False)
 jax.config.update("jax_num_cpu_devices", 8)
 
 # Most tests compile for longer than they run. With these they compile three times as fast, into slower programs than
 # users get; slow tests run those.
-COMPILE_QUICKLY = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+COMPILE_QUICKLY = "--xla_backend_optimization_level=0"
+if jax.__version_info__ < (0, 11):  # from there on XLA dies of this flag, which it no longer knows
+    COMPILE_QUICKLY += " --xla_cpu_use_fusion_emitters=false"
+
+COMPILED = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)
+    if not hasattr(config, "workerinput"):  # workers, and what tests start, inherit this environment
+        config.stash[COMPILED] = tempfile.mkdtemp(prefix="compiled-")
+        _keep_every_program(config.stash[COMPILED])
+
+
+def _keep_every_program(directory: str) -> None:
+    """A program is compiled once for all workers and for all processes that they start, however short it is."""
+    settings = {
+        "jax_compilation_cache_dir": directory,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for name, value in settings.items():
+        os.environ[name.upper()] = str(value)
+        jax.config.update(name, value)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if COMPILED in config.stash:
+        shutil.rmtree(config.stash[COMPILED], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

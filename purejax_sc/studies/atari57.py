@@ -16,7 +16,9 @@ from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots
 from purejax_sc.results.curves import Curves, carried_forward, on_grid, read_curves
 from purejax_sc.results.files import RunError, replace_files
-from purejax_sc.runs.train import check_same, train
+from purejax_sc.runs.directory import check_same
+from purejax_sc.runs.progress import SILENT, Progress
+from purejax_sc.runs.train import FACTORIES, Factories, train
 from purejax_sc.studies import scores
 
 GRID = 200  # points of the median curve
@@ -38,15 +40,15 @@ def run(
     config: Config,
     games: Sequence[str],
     out: Path,
-    quiet: bool = True,
-    say: Callable[[str], None] = lambda text: None,
+    progress: Progress = SILENT,
     command: str | None = None,
     compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
+    factories: Factories = FACTORIES,
 ) -> dict[str, Any]:
     """Train each game in a directory of its own under `out`, or go on with it there, and report on all of them.
 
     A game that fails is said and reported, and does not stop the others. The report is written after every game.
-    `compiling` is that of `runs.train`.
+    `compiling` and `factories` are those of `runs.train`.
 
     Returns:
       The contents of atari57.json, see `report`. Raises ConfigError for an unknown game, before anything is written,
@@ -62,11 +64,19 @@ def run(
     for number, (game, wanted) in enumerate(configs.items()):
         if _status(out / game) == "complete":
             continue
-        say(f"{game}, game {number + 1} of {len(configs)}")
+        progress.say(f"{game}, game {number + 1} of {len(configs)}")
         try:
-            train(wanted, out / game, quiet=quiet, command=command, resume=True, compiling=compiling)
+            train(
+                wanted,
+                out / game,
+                resume=True,
+                progress=progress,
+                command=command,
+                compiling=compiling,
+                factories=factories,
+            )
         except RunError as error:
-            say(f"{game}: {error}")
+            progress.say(f"{game}: {error}")
         report(out, command)
     return report(out, command)
 

@@ -18,7 +18,6 @@ from purejax_sc.envs.host import HostEnvs, HostStep
 from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec, Key, Observation, Params, Sequence, Tree
 
-LAST = 200  # episodes whose mean return is the paper's score
 ACTING = 1  # apart from the other uses of a key
 _AT_ONE_TIME = ("legal", "prev_action", "prev_reward", "valid")  # of an Observation: what no stack needs
 POLL_SECONDS = 0.2  # how soon a thread notices that another one has failed

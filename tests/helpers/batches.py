@@ -1,5 +1,7 @@
 """Random batches for a small learner, and the learner."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -12,6 +14,7 @@ T, B, A = 6, 4, 3
 SPEC = EnvSpec(num_actions=A, obs_shape=(5,), obs_dtype=jnp.dtype(jnp.float32), two_player=False)
 
 
+@functools.partial(jax.jit, static_argnums=1)
 def batch_of(key, spec=SPEC):
     """Random sequences with a termination in column 1, a truncation in column 2 and an illegal action in column 3."""
     keys = jax.random.split(key, 5)
@@ -32,17 +35,29 @@ def make(spec=SPEC, **sections):
     """config, model, learner and a state whose target differs from the online network and whose heads are awake."""
     config = small(**{"train": {"sequence_length": T}, **sections})
     model = make_model(config, spec)
-    learner = muesli.make_learner(config, model, spec)
-    state = learner.init(jax.random.key(0))
-    noise = [0.3 * jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(jax.tree.leaves(state.params))]
-    online = jax.tree.map(jnp.add, state.params, jax.tree.unflatten(jax.tree.structure(state.params), noise))
-    target = jax.tree.map(lambda x: 0.9 * x + 0.01, online)
     return (
         config,
         model,
-        learner,
-        state._replace(params=online, target=target, moment=Moment(jnp.array(0.5), jnp.array(0.9))),
+        muesli.make_learner(config, model, spec),
+        awake_state(config.network, config.muesli.bins, spec),
     )
+
+
+@functools.cache
+def awake_state(network, bins, spec):
+    """The learner state of `make`: the same for all options that leave the network alone."""
+    config = small(network=network.model_dump(), muesli={"bins": bins})
+    learner = muesli.make_learner(config, make_model(config, spec), spec)
+
+    def awake(key):
+        state = learner.init(key)
+        leaves, structure = jax.tree.flatten(state.params)
+        noise = [0.3 * jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(leaves)]
+        online = structure.unflatten([x + y for x, y in zip(leaves, noise, strict=True)])
+        target = jax.tree.map(lambda x: 0.9 * x + 0.01, online)
+        return state._replace(params=online, target=target, moment=Moment(jnp.float32(0.5), jnp.float32(0.9)))
+
+    return jax.jit(awake)(jax.random.key(0))
 
 
 def hyper_of(config, **values):

@@ -6,6 +6,7 @@ R_{t+1} and `discount[t]` is d_{t+1}.
 
 import itertools
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 
@@ -104,6 +105,17 @@ def softmax(x):
     return e / e.sum()
 
 
+def softmaxes(logits):
+    """`softmax` over the last axis [..., A]."""
+    return np.apply_along_axis(softmax, -1, logits)
+
+
+def cross_entropy(logits, probs):
+    """-sum p log softmax(logits), where no probability at all times log 0 is 0."""
+    log_pi = np.log(np.maximum(softmax(logits), 1e-300))
+    return -float(probs @ log_pi)
+
+
 def cmpo(prior, adv, clip):
     """Muesli Eq. 10 for one state: prior [A] times exp(clip(adv)), normalised."""
     weights = [p * np.exp(min(max(a, -clip), clip)) for p, a in zip(prior, adv, strict=True)]
@@ -139,6 +151,169 @@ def sc_targets(reward, v, rho, discount, lambda_):
                 total += weight * min(1.0, rho[j - 1, m]) * error
             out[k, m] = total
     return out
+
+
+class Heads(NamedTuple):
+    """What a network says of every state of a batch.
+
+    logits: [T + 1, B, A], about -1e9 where an action is illegal.   v: [T + 1, B] raw.
+    q:      [T + 1, B, A] raw, r^1 + gamma v^1 after one model step.
+    """
+
+    logits: np.ndarray
+    v: np.ndarray
+    q: np.ndarray
+
+
+class MuesliTargets(NamedTuple):
+    """policy: [T, B, A].   value, adv: [T, B].   nu: the moment."""
+
+    policy: np.ndarray
+    value: np.ndarray
+    adv: np.ndarray
+    nu: float
+
+
+def muesli_prior(target, batch, hyper):
+    """pi_prior [T + 1, B, A]: a little of the behaviour and of the uniform policy in the target policy."""
+    pi = softmaxes(target.logits)
+    behaviour = np.concatenate([softmaxes(batch.logits), pi[-1:]])
+    uniform = batch.obs.legal / batch.obs.legal.sum(-1, keepdims=True)
+    share, rest = hyper.prior_behaviour, 1 - hyper.prior_behaviour - hyper.prior_uniform
+    return rest * pi + share * behaviour + hyper.prior_uniform * uniform
+
+
+def muesli_targets(cfg, hyper, batch, target, online, moment, actions):
+    """Targets of Hessel et al., one state and one action at a time.
+
+    Args:
+      cfg, hyper: the options, and plain numbers.
+      target, online: Heads of the two networks.
+      moment: before the update.
+      actions: int [N, T + 1, B] draws of the prior, for the sampled estimators.
+    """
+    prior = muesli_prior(target, batch, hyper)
+    pi = softmaxes(online.logits) if cfg.return_policy == "online" else prior  # L6
+    v_q = np.zeros(target.v.shape)
+    for at in entries(v_q.shape):
+        if cfg.expectation == "exact":
+            v_q[at] = pi[at] @ target.q[at]
+        else:
+            drawn = actions[(slice(None), *at)]
+            weights = [pi[(*at, a)] / prior[(*at, a)] for a in drawn]
+            v_q[at] = np.dot(weights, target.q[at][drawn]) / np.sum(weights)
+    rho, q_taken = np.zeros(batch.reward.shape), np.zeros(batch.reward.shape)
+    for at in entries(rho.shape):
+        a = batch.action[at]
+        q_taken[at] = target.q[at][a]
+        rho[at] = pi[at][a] / softmax(batch.logits[at])[a] if batch.obs.valid[at] else 0.0
+
+    v, discount, lambda_ = target.v, hyper.discount * batch.discount, hyper.lambda_
+    if cfg.returns == "retrace":
+        g = retrace(batch.reward, discount, v_q[1:], q_taken[1:], rho[1:], lambda_)
+        value = {  # L4
+            "corrected": v_q[:-1] + np.minimum(1, rho) * (g - q_taken),
+            "return": g,
+            "state": v[:-1] + np.minimum(1, rho) * (g - v[:-1]),
+        }[cfg.value_target]
+    else:
+        value = vtrace(v[:-1], v[1:], batch.reward, discount, rho, lambda_)
+        g = batch.reward + discount * v[1:]
+        g[:-1] += discount[:-1] * lambda_ * (value[1:] - v[1:-1])
+
+    baseline = online.v if cfg.pg_baseline == "online" else v  # N3
+    adv = g - baseline[:-1]
+    nu = hyper.moment_decay * moment.nu + (1 - hyper.moment_decay) * np.mean(adv[batch.obs.valid[:-1]] ** 2)
+    sigma = np.sqrt(nu / (1 - hyper.moment_decay * moment.decay_product) + hyper.moment_epsilon)
+    policy = np.zeros(batch.logits.shape)
+    for at in entries(rho.shape):
+        z = (target.q[at] - v[at]) / sigma
+        if cfg.cmpo == "exact":
+            policy[at] = cmpo(prior[at], z, hyper.cmpo_clip)
+        else:
+            drawn = actions[(slice(None), *at)]
+            policy[at] = cmpo_sampled(drawn, z[drawn], len(z), hyper.cmpo_clip)
+    return MuesliTargets(policy, value, adv / sigma, nu)
+
+
+class Unrolled(NamedTuple):
+    """What the model says after k = 1 .. K real actions. reward, value: [K, T, B, bins].   policy: [K, T, B, A]."""
+
+    reward: np.ndarray
+    value: np.ndarray
+    policy: np.ndarray
+
+
+def categorical_loss(cfg, out, x):
+    """Cross-entropy of logits [bins] to the two-hot form of the raw number x."""
+    h = float(np.clip(hyperbolic(x) if cfg.value_transform else x, -cfg.bins_max, cfg.bins_max))  # N8
+    atoms = np.linspace(-cfg.bins_max, cfg.bins_max, cfg.bins)
+    weights = np.maximum(0, 1 - np.abs(h - atoms) / (atoms[1] - atoms[0]))
+    return -weights @ np.log(softmax(out))
+
+
+def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled):
+    """Paper Eq. 2 with the masks of episode ends, one root and one model step at a time.
+
+    root_logits [T, B, A], root_value [T, B, bins]: of the online network, illegal actions at about -1e9.
+    """
+    known = follow_episodes(batch.discount, batch.obs.valid[:-1], cfg.unroll)
+    pg, cmpo_0, v_0 = [], [], []
+    v_k, r_k, pi_k = ([[] for _ in range(cfg.unroll)] for _ in range(3))
+    for at in entries(batch.reward.shape):
+        if known[(0, *at)] == "unknown":
+            continue
+        pi, a = softmax(root_logits[at]), batch.action[at]
+        rho = pi[a] / softmax(batch.logits[at])[a]
+        pg.append(-(min(1.0, rho) if cfg.clip_pg_ratio else rho) * targets.adv[at] * np.log(pi[a]))  # L14
+        cmpo_0.append(cross_entropy(root_logits[at], targets.policy[at]))
+        v_0.append(categorical_loss(cfg, root_value[at], targets.value[at]))
+        for k in range(1, cfg.unroll + 1):
+            before, after = known[(k - 1, *at)], known[(k, *at)]
+            reward, value, policy = (out[(k - 1, *at)] for out in unrolled)
+            if before != "unknown":
+                real = batch.reward[at[0] + k - 1, at[1]] if before == "live" else 0.0
+                r_k[k - 1].append(categorical_loss(cfg, reward, real))
+            if after == "absorbed":
+                v_k[k - 1].append(categorical_loss(cfg, value, 0.0))
+            if after == "live":
+                there = (at[0] + k, at[1])
+                v_k[k - 1].append(categorical_loss(cfg, value, targets.value[there]))
+                aim = softmax(root_logits[there]) if cfg.model_policy == "distill" else targets.policy[there]
+                pi_k[k - 1].append(cross_entropy(policy, aim))
+    mean_v, mean_r, mean_pi = ([np.mean(x) for x in terms] for terms in (v_k, r_k, pi_k))
+    policy = hyper.cmpo_weight * np.mean(cmpo_0) + hyper.model_policy_weight * np.mean(mean_pi)
+    steps = cfg.unroll
+    value_0, value_k, reward = {  # L2
+        "one_plus_mean": (np.mean(v_0), sum(mean_v) / steps, sum(mean_r) / steps),
+        "sum": (np.mean(v_0), sum(mean_v), sum(mean_r)),
+        "mean": (np.mean(v_0) / (steps + 1), sum(mean_v) / (steps + 1), sum(mean_r) / steps),
+    }[cfg.unroll_reduction]
+    return (
+        hyper.pg_weight * np.mean(pg)
+        + (hyper.pg_weight if cfg.pg_scope == "policy" else 1.0) * policy  # L1
+        + hyper.value_weight * value_0
+        + hyper.model_value_weight * value_k
+        + hyper.reward_weight * reward
+    )
+
+
+def sc_loss(cfg, muesli, live, target, outputs, values):
+    """L_sc (paper Eq. 8) of targets [n, M] and of what is compared with them: logits [n, M, bins], raw values [n, M].
+
+    live: bool [M], the rollouts that count.   cfg, muesli: the options.
+    """
+    terms = []
+    for k in range(len(target)):
+        term = []
+        for m in np.flatnonzero(live):
+            if cfg.loss == "cross_entropy":  # L12
+                term.append(categorical_loss(muesli, outputs[k, m], target[k, m]))
+            else:
+                h = hyperbolic if muesli.value_transform else float
+                term.append(0.5 * (h(target[k, m]) - h(values[k, m])) ** 2)
+        terms.append(np.mean(term))
+    return np.mean(terms) if cfg.reduction == "mean" else np.sum(terms)  # L3
 
 
 def tabular_errors(transitions, rewards, values, policy, discount, last):

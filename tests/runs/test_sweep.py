@@ -11,7 +11,8 @@ from helpers.files import read_rows
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results.curves import Curves
-from purejax_sc.runs import sweep
+from purejax_sc.runs.grid import Result, parse, programs
+from purejax_sc.runs.sweep_plot import draw, score
 
 GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]
 
@@ -53,19 +54,20 @@ def test_a_row_equals_the_run_of_its_setting(smoke: Path, tmp_path: Path) -> Non
 
 
 def test_other_settings_are_a_program_each() -> None:
-    settings = sweep.parse("smoke", ["sc.update=none,dyna", "hyper.learning_rate=1e-3,1e-2", "train.env_steps=2048"])
+    settings = parse("smoke", ["sc.update=none,dyna", "hyper.learning_rate=1e-3,1e-2", "train.env_steps=2048"])
     assert [setting.label for setting in settings[:2]] == [
         "update=none learning_rate=1e-3",
         "update=none learning_rate=1e-2",
     ]
-    programs = sweep._programs(settings)
-    assert [[s.config.sc.update for s in group] for group in programs] == [["none"] * 2, ["dyna"] * 2]
+    groups = programs(settings)
+    assert [[s.config.sc.update for s in group] for group in groups] == [["none"] * 2, ["dyna"] * 2]
     assert all(setting.config.train.env_steps == 2048 for setting in settings)
 
 
 def test_commas_inside_brackets_do_not_separate() -> None:
-    assert sweep.split("[16,16],[32]") == ["[16,16]", "[32]"]
-    assert sweep.split("1") == ["1"]
+    settings = parse("minatar_breakout", ["network.channels=[8,8],[16]"])
+    assert [setting.values for setting in settings] == [{"network.channels": text} for text in ("[8,8]", "[16]")]
+    assert [setting.config.network.channels for setting in settings] == [(8, 8), (16,)]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_commas_inside_brackets_do_not_separate() -> None:
 )
 def test_mistakes_are_named(word: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        sweep.parse("smoke", [word])
+        parse("smoke", [word])
 
 
 def test_an_existing_directory_is_left_alone(smoke: Path, capsys) -> None:
@@ -90,23 +92,23 @@ def test_an_existing_directory_is_left_alone(smoke: Path, capsys) -> None:
     assert (smoke / "sweep.csv").read_bytes() == before
 
 
-def result(values: dict[str, str], returns: list[float], lost: list[bool]) -> sweep.Result:
-    setting = sweep.parse("smoke", [f"{key}={value}" for key, value in values.items()])[0]
+def result(values: dict[str, str], returns: list[float], lost: list[bool]) -> Result:
+    setting = parse("smoke", [f"{key}={value}" for key, value in values.items()])[0]
     curves = Curves(np.array([10]), np.array(returns)[:, None], {})
-    return sweep.Result(setting._replace(values=values), curves, np.array(lost))
+    return Result(setting._replace(values=values), curves, np.array(lost))
 
 
 def test_lost_seeds_do_not_count_in_the_picture() -> None:
     one = result({"hyper.sc_weight": "1"}, [1.0, 3.0, 100.0], [False, False, True])
-    centre, low, high = sweep._score(one)
+    centre, low, high = score(one)
     assert centre == 2.0
     assert 1.0 <= low <= high <= 3.0
-    assert np.isnan(sweep._score(result({"hyper.sc_weight": "1"}, [1.0], [True]))[0])
+    assert np.isnan(score(result({"hyper.sc_weight": "1"}, [1.0], [True]))[0])
 
 
 @pytest.mark.parametrize("keys", [["hyper.sc_weight"], ["sc.update"], ["hyper.sc_weight", "hyper.lambda_"]])
 def test_every_kind_of_grid_is_drawn(keys: list[str]) -> None:
     values = {"hyper.sc_weight": ["0", "1"], "sc.update": ["none", "dyna"], "hyper.lambda_": ["0.5", "1"]}
     grids = [dict(zip(keys, (values[key][i] for key in keys), strict=True)) for i in range(2)]
-    image = sweep.draw([result(grid, [1.0, 2.0], [False, False]) for grid in grids])
+    image = draw([result(grid, [1.0, 2.0], [False, False]) for grid in grids])
     assert image.startswith(b"\x89PNG")
