@@ -29,10 +29,10 @@ from purejax_sc.results.files import RunError
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, difference, explain
 from purejax_sc.training import devices, replay
 from purejax_sc.training.devices import Layout
-from purejax_sc.training.iteration import TrainState
+from purejax_sc.training.iteration import AnyState
 from purejax_sc.types import LearnerState
 
-ACTOR = ("driver", "carry", "earlier", "key")  # of a TrainState
+ACTOR = ("driver", "carry", "earlier", "key")  # of a AnyState
 
 T = TypeVar("T")
 Facts = dict[str, Any]
@@ -65,7 +65,7 @@ class Restored(NamedTuple):
     """Where an earlier part of a run got to: iterations done, the states after them, seconds of the devices."""
 
     done: int
-    states: TrainState
+    states: AnyState
     run_seconds: float
 
 
@@ -83,7 +83,7 @@ class Checkpoints:
         )
         self._manager = ocp.CheckpointManager((out / CHECKPOINTS).resolve(), options=options)
 
-    def save(self, done: int, states: TrainState, run_seconds: float) -> None:
+    def save(self, done: int, states: AnyState, run_seconds: float) -> None:
         """Write the states after `done` iterations, and drop the oldest checkpoint if there are too many."""
         if done in self._manager.all_steps():
             return
@@ -101,7 +101,7 @@ class Checkpoints:
         items = {name: ocp.args.StandardSave(item) for name, item in items.items()}
         self._manager.save(done, args=ocp.args.Composite(**items, facts=ocp.args.JsonSave(facts)))
 
-    def restore(self, shapes: TrainState, fresh: Callable[[], TrainState], warn: Warn) -> Restored | None:
+    def restore(self, shapes: AnyState, fresh: Callable[[], AnyState], warn: Warn) -> Restored | None:
         """The newest readable checkpoint, None if there never was one.
 
         Damaged ones are moved aside, never deleted. Raises RunError if none of them can be read, or if they are of
@@ -132,9 +132,7 @@ class Checkpoints:
                 f" --seeds {len(facts['seeds'])}"
             )
 
-    def _read(
-        self, done: int, facts: Facts, shapes: TrainState, fresh: Callable[[], TrainState], warn: Warn
-    ) -> TrainState:
+    def _read(self, done: int, facts: Facts, shapes: AnyState, fresh: Callable[[], AnyState], warn: Warn) -> AnyState:
         """The states of one checkpoint, on their devices."""
         wanted = self._trimmed(shapes)
         items, stored = _items(wanted), set(self._manager.item_metadata(done).keys())
@@ -159,7 +157,7 @@ class Checkpoints:
         """A new replay without the rows that only fill up the devices; on the host there are none."""
         return jax.tree.map(lambda x: x[: self._num_rows], ring) if isinstance(ring, replay.ReplayState) else ring
 
-    def _trimmed(self, shapes: TrainState) -> TrainState:
+    def _trimmed(self, shapes: AnyState) -> AnyState:
         """Shapes of the rows that are stored."""
         if self._layout.rows == self._num_rows:
             return shapes
@@ -168,7 +166,7 @@ class Checkpoints:
             lambda x: jax.ShapeDtypeStruct((self._num_rows, *x.shape[1:]), x.dtype, sharding=whole), shapes
         )
 
-    def _placed(self, states: TrainState, shapes: TrainState) -> TrainState:
+    def _placed(self, states: AnyState, shapes: AnyState) -> AnyState:
         """The states on their devices, with the rows that only fill those up."""
         if self._layout.rows > self._num_rows:
             states = jax.tree.map(
@@ -246,7 +244,7 @@ def _config(directory: Path, facts: Facts) -> Config:
         raise RunError(explain(reason, facts.get("version", EARLIER))) from None
 
 
-def _items(states: TrainState) -> dict[str, Any]:
+def _items(states: AnyState) -> dict[str, Any]:
     """What is stored apart, so that evaluation need not read a replay, and the replay can be left out."""
     items = {
         "learner": states.learner,

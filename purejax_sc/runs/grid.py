@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from purejax_sc.config import Config, ConfigError, load, read
+from purejax_sc.config import Config, ConfigError, Hyper, load, read
 from purejax_sc.config.files import split_words
 from purejax_sc.results.curves import Curves
+from purejax_sc.types import Gates
 
 
 class Setting(NamedTuple):
@@ -48,8 +49,33 @@ def parse(name: str, words: Sequence[str]) -> list[Setting]:
 
 
 def programs(settings: Sequence[Setting]) -> list[list[Setting]]:
-    """Settings that differ in `hyper` only, together: they are rows of one compiled program."""
+    """Settings that differ in `hyper` or `sc.update` only, together: they are rows of one compiled program."""
     groups: dict[Config, list[Setting]] = {}
     for setting in settings:
-        groups.setdefault(setting.config.model_copy(update={"hyper": settings[0].config.hyper}), []).append(setting)
+        groups.setdefault(_with_update(setting.config, "direct", settings[0].config.hyper), []).append(setting)
     return list(groups.values())
+
+
+def as_program(settings: Sequence[Setting]) -> tuple[Config, list[Hyper]]:
+    """The configuration of one program and the numbers of each of its settings.
+
+    Several updates are one program with gates that are traced, the baseline a weight of 0 in it. An only update keeps
+    the gates that are known when it is compiled, which cost nothing where they are closed.
+    """
+    config = settings[0].config
+    updates = list(dict.fromkeys(setting.config.sc.update for setting in settings))
+    if len(updates) == 1:
+        return config, [setting.config.hyper for setting in settings]
+    some = next(update for update in updates if update != "none")
+    return _with_update(config, some, config.hyper), [_with_gates(setting.config) for setting in settings]
+
+
+def _with_update(config: Config, update: str, hyper: Hyper) -> Config:
+    return config.model_copy(update={"hyper": hyper, "sc": config.sc.model_copy(update={"update": update})})
+
+
+def _with_gates(config: Config) -> Hyper:
+    """The numbers of a setting whose update is one of several."""
+    if config.sc.update == "none":
+        return config.hyper._replace(sc_weight=0.0, gates=Gates(0.0, 0.0, 0.0))
+    return config.hyper._replace(gates=config.hyper.gates or config.sc.gates)

@@ -1,5 +1,5 @@
-"""Grids of settings times seeds. Whatever `hyper` holds is traced, so its whole grid is one compiled program; every
-combination of other settings is a program of its own, compiled once, one after the other.
+"""Grids of settings times seeds. Whatever `hyper` holds is traced, and so are the gates of several `sc.update`, so
+their whole grid is one compiled program; every combination of other settings is a program of its own, compiled once.
 """
 
 import csv
@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from purejax_sc.config import Config, Hyper
 from purejax_sc.results.curves import Curves, carried_forward, final_returns, summarise
 from purejax_sc.results.files import new_directory, replace_file
 from purejax_sc.runs.directory import write_config
-from purejax_sc.runs.grid import Result, Setting, parse, programs
+from purejax_sc.runs.grid import Result, Setting, as_program, parse, programs
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.sweep_plot import draw
 from purejax_sc.training.anakin import Trainer
@@ -29,13 +30,10 @@ class _Group(NamedTuple):
 
     settings: list[Setting]
     num_seeds: int
+    config: Config
+    hypers: list[Hyper]
     layout: Layout
     trainer: Trainer
-
-    @property
-    def rows(self) -> list[Setting]:
-        """The setting of each row of the program."""
-        return [setting for setting in self.settings for _ in range(self.num_seeds)]
 
 
 def sweep(
@@ -77,9 +75,9 @@ def sweep(
 
 def _group(settings: list[Setting], num_seeds: int, placement: Placement | None) -> _Group:
     """One program, ready to be compiled. Raises ConfigError for what cannot run."""
-    config = settings[0].config
+    config, hypers = as_program(settings)
     layout = make_layout(len(settings) * num_seeds, config.train.data_shards, placement)
-    return _Group(settings, num_seeds, layout, make_local_trainer(config, layout))
+    return _Group(settings, num_seeds, config, hypers, layout, make_local_trainer(config, layout))
 
 
 def _run(
@@ -90,7 +88,7 @@ def _run(
     with compiling():
         program = _compile(group)
     progress.say(f"compiled in {program.seconds:.1f} s")
-    config, num_rows = group.settings[0].config, len(group.rows)
+    config, num_rows = group.config, len(group.settings) * group.num_seeds
     progress.start(config.num_iterations * config.steps_per_iteration * num_rows, 0)
     log_points, run_seconds = [], 0.0
     with closing(progress):
@@ -104,10 +102,9 @@ def _run(
 
 
 def _compile(group: _Group) -> Program:
-    config = group.settings[0].config
-    seeds = [config.seed + i for _ in group.settings for i in range(group.num_seeds)]
-    hypers = [setting.config.hyper for setting in group.rows]
-    return compile_program(group.trainer, config, seeds, hypers, group.layout)
+    seeds = [group.config.seed + i for _ in group.settings for i in range(group.num_seeds)]
+    hypers = [hyper for hyper in group.hypers for _ in range(group.num_seeds)]
+    return compile_program(group.trainer, group.config, seeds, hypers, group.layout)
 
 
 def _results(group: _Group, log_points: Sequence[Point]) -> list[Result]:

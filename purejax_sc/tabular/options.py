@@ -74,7 +74,7 @@ class Shape(Section):
 
 
 class TabularOptions(Shape, Numbers, Plan):
-    """One experiment. Defaults are the paper's numbers; of the readings, see README for how they were chosen."""
+    """One experiment. Defaults are the paper's numbers; docs/tabular.md tells how the readings were chosen."""
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "TabularOptions":

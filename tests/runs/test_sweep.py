@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from helpers.files import read_rows
 
+from purejax_sc.agent.consistency import UPDATES
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results.curves import Curves
-from purejax_sc.runs.grid import Result, parse, programs
+from purejax_sc.runs.grid import Result, as_program, parse, programs
 from purejax_sc.runs.sweep_plot import draw, score
+from purejax_sc.types import Gates
 
 GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]
 
@@ -21,6 +23,13 @@ GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]
 def smoke(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("sweeps") / "smoke"
     assert main(["sweep", "smoke", *GRID, "--seeds", "2", "--quiet", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def updates(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("sweeps") / "updates"
+    assert main(["sweep", "smoke", "sc.update=none,reverse,direct", "--quiet", "--out", str(out)]) == 0
     return out
 
 
@@ -54,14 +63,36 @@ def test_a_row_equals_the_run_of_its_setting(smoke: Path, tmp_path: Path) -> Non
 
 
 def test_other_settings_are_a_program_each() -> None:
-    settings = parse("smoke", ["sc.update=none,dyna", "hyper.learning_rate=1e-3,1e-2", "train.env_steps=2048"])
-    assert [setting.label for setting in settings[:2]] == [
-        "update=none learning_rate=1e-3",
-        "update=none learning_rate=1e-2",
-    ]
+    settings = parse("smoke", ["sc.unroll=2,3", "hyper.learning_rate=1e-3,1e-2", "train.env_steps=2048"])
+    assert [setting.label for setting in settings[:2]] == ["unroll=2 learning_rate=1e-3", "unroll=2 learning_rate=1e-2"]
     groups = programs(settings)
-    assert [[s.config.sc.update for s in group] for group in groups] == [["none"] * 2, ["dyna"] * 2]
+    assert [[s.config.sc.unroll for s in group] for group in groups] == [[2] * 2, [3] * 2]
     assert all(setting.config.train.env_steps == 2048 for setting in settings)
+
+
+def test_updates_are_rows_of_one_program() -> None:
+    settings = parse("smoke", ["sc.update=none,dyna,direct", "hyper.learning_rate=1e-3,1e-2"])
+    (group,) = programs(settings)
+    config, hypers = as_program(group)
+    assert config.sc.update == "dyna"  # any that is not the baseline: its gates are replaced
+    assert [hyper.gates for hyper in hypers[::2]] == [Gates(0, 0, 0), UPDATES["dyna"], UPDATES["direct"]]
+    assert [hyper.sc_weight for hyper in hypers[::2]] == [0, 0.25, 0.25]
+    assert [hyper.learning_rate for hyper in hypers] == [1e-3, 1e-2] * 3
+
+
+def test_an_only_update_keeps_the_gates_that_are_known() -> None:
+    settings = parse("smoke", ["sc.update=dyna", "hyper.learning_rate=1e-3,1e-2"])
+    config, hypers = as_program(settings)
+    assert config.sc.update == "dyna"
+    assert [hyper.gates for hyper in hypers] == [None, None]
+
+
+@pytest.mark.parametrize("update", ["none", "reverse"])
+def test_a_row_of_an_update_equals_its_run(updates: Path, tmp_path: Path, update: str) -> None:
+    assert len(json.loads((updates / "sweep.json").read_text())["programs"]) == 1
+    assert main(["train", "smoke", "--quiet", f"sc.update={update}", "--out", str(tmp_path / "run")]) == 0
+    curve = [float(row["episode_return"]) for row in rows_of(updates / "curves.csv") if row["sc.update"] == update]
+    np.testing.assert_allclose(curve, [float(row["episode_return"]) for row in read_rows(tmp_path / "run")], rtol=1e-5)
 
 
 def test_commas_inside_brackets_do_not_separate() -> None:
