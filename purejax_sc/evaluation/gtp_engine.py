@@ -219,9 +219,8 @@ def _read_replies(stdout: IO[str], replies: queue.SimpleQueue[Reply | None]) -> 
 def _read_tail(stderr: IO[str], tail: deque[str]) -> None:
     with stderr:
         # in pieces, for progress bars are lines without an end
-        for line in iter(partial(stderr.readline, TAIL), ""):
-            if line.strip():
-                tail.append(line.strip())
+        pieces = (piece.strip() for piece in iter(partial(stderr.readline, TAIL), ""))
+        tail.extend(filter(None, pieces))
 
 
 def parse_replies(lines: Iterable[str]) -> Iterator[Reply]:

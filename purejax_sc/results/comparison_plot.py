@@ -37,7 +37,7 @@ def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Compar
     plots.check_form(form)
     _check_writable(out, table_path(out))
     comparison = compare(read_runs(arguments))
-    files = {out: draw(comparison, aggregate, form), table_path(out): to_csv(comparison.rows)}
+    files = {out: plots.encode(draw(comparison, aggregate), form), table_path(out): to_csv(comparison.rows)}
     try:
         replace_files(files)
     except OSError as error:
@@ -50,8 +50,8 @@ def table_path(out: Path) -> Path:
     return out.with_suffix(".csv")
 
 
-def draw(comparison: Comparison, aggregate: str, form: str) -> bytes:
-    """A panel per task, and one over all tasks for the methods found on each, in a file format of matplotlib."""
+def draw(comparison: Comparison, aggregate: str) -> Figure:
+    """A panel per task, and one over all tasks for the methods found on each. aggregate: a name of `AGGREGATES`."""
     tasks, methods = comparison.tasks, comparison.methods
     panels = len(tasks) + bool(methods)
     rows = math.isqrt(panels)
@@ -71,7 +71,7 @@ def draw(comparison: Comparison, aggregate: str, form: str) -> bytes:
         _finish(axes[len(tasks)], "all environments", "share of the common range of steps", ylabel)
     for empty in axes[panels:]:
         empty.remove()
-    return plots.encode(figure, form)
+    return figure
 
 
 def _draw_all_tasks(axes: Axes, tasks: Sequence[Task], label: str, color: str, statistic: statistics.Statistic) -> None:

@@ -103,10 +103,11 @@ def _check_parts(both: str, parts: Sequence[tuple[Path, Curves]]) -> None:
     first, points = parts[0][0], parts[0][1].env_steps
     known: dict[int, Path] = {}
     for path, curves in parts:
-        for seed in read_seeds(path):
-            if seed in known:
-                raise RunError(f"{known[seed]} and {path} {both} and hold seed {seed}: {cure}")
-            known[seed] = path
+        seeds = read_seeds(path)
+        twice = known.keys() & set(seeds)
+        if twice:
+            raise RunError(f"{known[min(twice)]} and {path} {both} and hold seed {min(twice)}: {cure}")
+        known |= dict.fromkeys(seeds, path)
         shared = min(len(points), len(curves.env_steps))
         if (points[:shared] != curves.env_steps[:shared]).any():
             raise RunError(f"{first} and {path} {both} but have other log points: {cure}")

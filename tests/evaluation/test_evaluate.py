@@ -14,7 +14,7 @@ from PIL import Image
 from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import Episodes
 from purejax_sc.cli.commands import main
-from purejax_sc.config import from_tree
+from purejax_sc.config import ConfigError, from_tree, load
 from purejax_sc.evaluation import evaluate, render
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents
 from purejax_sc.results.files import RunError
@@ -141,6 +141,17 @@ def test_a_seed_is_evaluated_alike_alone_and_in_a_sweep_but_not_with_another_key
         assert together[1] == alone[0]
         assert together[1] != together[0]
         assert alone != other
+
+
+def test_levels_are_held_out_and_as_difficult_as_in_the_end() -> None:
+    config = load("sokoban_small", ["levels.first_depth=12"])
+    levels = evaluate.evaluation_config(config, EvaluationOptions(episodes=300), ["levels.depth=40"]).levels
+    assert (levels.split, levels.first_depth, levels.depth) == ("test", None, 40)
+    assert (levels.pool, levels.refresh) == (300, 0)  # one for each episode, and no new ones
+    catch = load("catch")
+    assert evaluate.evaluation_config(catch, EvaluationOptions(), []) == catch
+    with pytest.raises(ConfigError, match=r"only env_options\.\*, levels\.\* and atari\.\* can differ"):
+        evaluate.evaluation_config(catch, EvaluationOptions(), ["hyper.discount=0.5"])
 
 
 # What is reported

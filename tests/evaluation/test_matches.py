@@ -186,6 +186,8 @@ def test_an_engine_that_never_finishes_stops_the_match(player, puppet) -> None:
         play(player, puppet("crash"), 20)
     with pytest.raises(RunError, match="install 'no_such_engine'"):
         play(player, "no_such_engine", 1)
+    with pytest.raises(RunError, match="ended with exit status 0 before it answered"):
+        play(player, f"{sys.executable} -c pass", 1)
 
 
 def test_the_referee_counts_the_area(player, puppet) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.cli.commands import main
-from purejax_sc.results import compare
+from purejax_sc.results import compare, comparison_plot
 from purejax_sc.results.curves import Curves, area, on_grid, read_curves, summarise
 from purejax_sc.results.files import RunError
 from purejax_sc.results.labelled_runs import Run, read_runs
@@ -283,8 +283,13 @@ def test_same_runs_give_the_same_files(two_runs) -> None:
     assert (Path("compare.png").read_bytes(), Path("compare.csv").read_bytes()) == before
 
 
-def test_aggregate_changes_the_curves_and_not_the_table(here) -> None:
+def test_aggregate_is_of_the_curves_and_not_of_the_table(here) -> None:
     write_run("run", [10, 20], [0, 1], [0, 2], [0, 3], [0, 50])
+    comparison = compare.compare(read_runs(["run"]))
+    # the mean of 1, 2, 3 and 50 is 14; without the lowest and the highest it is 2.5
+    for aggregate, height in (("mean", 14.0), ("iqm", 2.5)):
+        (line,) = comparison_plot.draw(comparison, aggregate).axes[0].lines
+        assert line.get_ydata().tolist() == [0.0, height]
     assert main(["plot", "run", "--out", "mean.png"]) == 0
     assert main(["plot", "run", "--out", "iqm.png", "--aggregate", "iqm"]) == 0
     assert Path("mean.png").read_bytes() != Path("iqm.png").read_bytes()
