@@ -26,7 +26,7 @@ import numpy as np
 
 from purejax_sc import config as configs
 from purejax_sc.config import Config
-from purejax_sc.envs import make_host_pool, make_host_program, make_spec, network_spec
+from purejax_sc.envs import make_host_envs, make_host_program, make_spec, network_spec
 from purejax_sc.networks import make_model
 from purejax_sc.training import envpool_xla, sebulba
 from purejax_sc.training.devices import make_layout
@@ -38,7 +38,7 @@ def engine(config: Config, steps: int) -> float:
     """Seconds of `steps` steps of every environment."""
     rng = np.random.default_rng(0)
     num_envs = config.train.num_envs
-    with contextlib.closing(make_host_pool(config, num_envs, 0)) as pool:
+    with contextlib.closing(make_host_envs(config, num_envs, 0)) as pool:
         pool.recv()
         start = time.perf_counter()
         for _ in range(steps):
@@ -130,7 +130,7 @@ def main() -> None:
     args = parse()
     config = configs.load(args.words[0], args.words[1:])
     spec, layout = make_spec(config), make_layout(1)
-    driver = sebulba.Driver(config, spec, partial(make_host_pool, config), layout, resume=False)
+    driver = sebulba.Driver(config, spec, partial(make_host_envs, config), layout, resume=False)
     other = configs.override(config, ["host.driver=xla", *args.xla])
     threads = Training(driver)
     xla = Training(envpool_xla.Driver(other, spec, partial(make_host_program, other), layout))

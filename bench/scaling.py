@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from purejax_sc import config as configs
 from purejax_sc.config import Config
 from purejax_sc.runs.checkpoint import Checkpoints
-from purejax_sc.training.compiled import compile_program, make_local_trainer
 from purejax_sc.training.devices import make_layout
+from purejax_sc.training.mesh import compile_program, make_local_trainer
 
 FRESH_SHARE = 6  # sequences in a batch per fresh one, as in minatar_breakout
 

@@ -47,17 +47,17 @@ class Step(NamedTuple):
 class Env(NamedTuple):
     """One unbatched environment as pure functions. `step` never resets: the batched driver does.
 
-    init:      (key, pool) -> (state, step).   step: (key, state, action) -> (state, step).
-    make_pool: (key) -> pool, what all episodes share, such as levels that are too costly to make at each reset. Its
+    init:      (key, shared) -> (state, step).   step: (key, state, action) -> (state, step).
+    make_shared: (key) -> shared, what all episodes share, such as levels that are too costly to make at each reset. Its
                leaves have a leading axis, along which devices can share them; () if there is nothing.
-    refresh:   (key, pool, the episodes that ended since) -> pool, between updates.
+    refresh:   (key, shared, the episodes that ended since) -> shared, between updates.
     """
 
     spec: EnvSpec
     init: Callable[[Key, Tree], tuple[Tree, Step]]
     step: Callable[[Key, Tree, Array], tuple[Tree, Step]]
-    make_pool: Callable[[Key], Tree] = lambda key: ()
-    refresh: Callable[[Key, Tree, Any], Tree] = lambda key, pool, episodes: pool
+    make_shared: Callable[[Key], Tree] = lambda key: ()
+    refresh: Callable[[Key, Tree, Any], Tree] = lambda key, shared, episodes: shared
 
 
 class Observation(NamedTuple):
@@ -172,6 +172,18 @@ class Model(NamedTuple):
     root_value: Callable[[Tree, Array], Array]
     root_policy: Callable[[Tree, Array], Array]
     decode: Callable[[Array], Array]
+
+
+class Gates(NamedTuple):
+    """How much of the gradient of self-consistency passes, each in [0, 1]. Numbers may be traced.
+
+    target: through the bootstrapped return G.   value: into the parameters of the value that is compared with G.
+    model: through the imagined state of that value, into the model and the encoder.
+    """
+
+    target: Scalar
+    value: Scalar
+    model: Scalar
 
 
 class Moment(NamedTuple):

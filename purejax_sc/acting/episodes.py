@@ -135,7 +135,7 @@ def start(env: Env, players: tuple[Player, ...], key: Key, num_episodes: int) ->
     assert len(players) == 1 or env.spec.two_player
     key_env, key_play = jax.random.split(key)
     driver = base.init(env, key_env, num_episodes)
-    shown = jax.eval_shape(env.init, key_env, driver.pool)[1].metrics
+    shown = jax.eval_shape(env.init, key_env, driver.shared)[1].metrics
     metrics = {name: jnp.zeros(num_episodes, x.dtype) for name, x in shown.items()}
     return PlayState(
         env=driver.env,

@@ -9,14 +9,14 @@ import numpy as np
 from purejax_sc.acting.episodes import Choose, Episodes
 from purejax_sc.acting.frames import first_memory, make_act, observation
 from purejax_sc.config import Config
-from purejax_sc.envs.host import HostPool
+from purejax_sc.envs.host import HostEnvs
 from purejax_sc.types import Array, Key, Model, Observation, Params, Tree
 
 
 def play(
-    config: Config, pool: HostPool, model: Model, choose: Choose, params: Params, key: Key, max_steps: int
+    config: Config, envs: HostEnvs, model: Model, choose: Choose, params: Params, key: Key, max_steps: int
 ) -> tuple[Episodes, np.ndarray]:
-    """Play the first episode of each of the pool's N environments, until all have ended or reach `max_steps`.
+    """Play the first episode of each of the envs's N environments, until all have ended or reach `max_steps`.
 
     Returns the episodes, as NumPy arrays, and every frame [steps + 1, *obs_shape] of the first environment's.
     """
@@ -26,15 +26,15 @@ def play(
         return choose(params, e[0], obs.legal, key), (), carry
 
     act = partial(jax.jit(make_act(pick)), params)
-    memory, step = first_memory(config, pool.spec, model, pool.num_envs), pool.recv()
-    action, running = np.zeros(pool.num_envs, np.int32), np.ones(pool.num_envs, bool)
-    returns, lengths, game_frames = np.zeros(pool.num_envs, np.float32), np.zeros(pool.num_envs, int), running * 0
+    memory, step = first_memory(config, envs.spec, model, envs.num_envs), envs.recv()
+    action, running = np.zeros(envs.num_envs, np.int32), np.ones(envs.num_envs, bool)
+    returns, lengths, game_frames = np.zeros(envs.num_envs, np.float32), np.zeros(envs.num_envs, int), running * 0
     frames = [step.frame[0]]
     while (running & (lengths < max_steps)).any():
-        chosen, _, memory, key = act(memory, observation(step, action, pool.spec.num_actions), key)
+        chosen, _, memory, key = act(memory, observation(step, action, envs.spec.num_actions), key)
         action = np.asarray(chosen)
-        pool.send(action)
-        step = pool.recv()
+        envs.send(action)
+        step = envs.recv()
         returns = np.where(running, step.episode_return, returns)
         lengths = np.where(running, step.episode_length, lengths)
         game_frames = np.where(running, step.episode_frames, game_frames)

@@ -1,6 +1,6 @@
 """Self-consistency: a model and its values made to agree in imagination (Farquhar et al. 2021, section 3).
 
-Every update of the paper is one choice of where gradients flow (`SC_UPDATES`), applied to one rollout (`imagine`) and
+Every update of the paper is one choice of where gradients flow (`UPDATES`), applied to one rollout (`imagine`) and
 one set of multi-step errors (`sc_errors`). Deep agents and the tabular study use the same functions on their own
 `Model`: a deep network takes one-hot actions, a tabular model takes the policy itself and returns expectations.
 """
@@ -8,30 +8,19 @@ one set of multi-step errors (`sc_errors`). Deep agents and the tabular study us
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from purejax_sc.agent import returns
 from purejax_sc.agent.transforms import masked_logits, scale_gradient, with_uniform
-from purejax_sc.types import Array, Key, Model, Params, Scalar
+from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar
 
 # (k, policy logits [M, A] at z^k, key) -> (action vector [M, A], rho [M]): the imagination policy mu of step k + 1.
 Mu = Callable[[int, Array, Key], tuple[Array, Array]]
 
 
-class Gates(NamedTuple):
-    """How much of the SC gradient passes, each in [0, 1].
-
-    target: through the bootstrapped return G.   value: into the parameters of the value that is compared with G.
-    model: through the imagined state of that value, into the model and the encoder.
-    """
-
-    target: float
-    value: float
-    model: float
-
-
-SC_UPDATES = {
+UPDATES = {
     "residual": Gates(target=1.0, value=1.0, model=1.0),  # Eq. 5: both sides move
     "direct": Gates(target=0.0, value=1.0, model=1.0),  # Eq. 6: the target is fixed
     "reverse": Gates(target=1.0, value=0.0, model=0.0),  # Eq. 7: the prediction is fixed
@@ -59,6 +48,8 @@ def imagine(
 
     Gradients flow through states and rewards, never through the choice of actions or into the policy.
     """
+    chex.assert_rank(logits_0, 2)
+    chex.assert_equal_shape_prefix([z_0, logits_0], 1)
     zs, rewards, rhos = [z_0], [], []
     logits = logits_0
     for k, key_step in enumerate(jax.random.split(key, unroll)):
@@ -102,6 +93,8 @@ def sc_errors(
       root:     None starts at k = 1. An encoding e [M, ...] adds k = 0, predicted by the root value head.
       include_last: adds k = K, whose target is v(z^K) itself.
     """
+    chex.assert_equal_shape([rollout.reward, rollout.rho])
+    chex.assert_equal_shape_prefix([rollout.z[1:], rollout.reward], 2)
     gated = params._replace(
         value=scale_gradient(params.value, gates.value), root_value=scale_gradient(params.root_value, gates.value)
     )
@@ -122,7 +115,32 @@ def sc_errors(
     return ScErrors(jnp.stack(prediction), scale_gradient(target, gates.target))
 
 
-# Search control: the imagination policies of section 4.2. Each returns a `Mu`.
+# Search control: the imagination policies of section 4.2.
+
+
+class StartStates(NamedTuple):
+    """What is known of the M real states from which rollouts start.
+
+    legal: bool [M, A].   actions: int [K, M] taken there next, or only the first [1, M] unless a control replays them.
+    logits_mu: [K, M, A] of the policy that took them, None unless a control replays them.
+    epsilon: share of uniform actions.   correct: are replayed actions weighted by pi / mu?
+    """
+
+    legal: Array
+    actions: Array
+    logits_mu: Array | None
+    epsilon: Scalar
+    correct: bool
+
+
+class Control(NamedTuple):
+    """An imagination policy. make: (StartStates) -> Mu.   replays: does it take the K real actions that followed?
+
+    Rollouts of one that replays start only where K real actions follow within the episode.
+    """
+
+    make: Callable[[StartStates], Mu]
+    replays: bool = False
 
 
 def mu_epsilon(epsilon: Scalar, legal: Array) -> Mu:
@@ -130,6 +148,8 @@ def mu_epsilon(epsilon: Scalar, legal: Array) -> Mu:
 
     legal: bool [M, A] of the roots; the rules of later imagined states are unknown, so they are not masked.
     """
+    chex.assert_rank(legal, 2)
+    chex.assert_type(legal, bool)
 
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         allowed = legal if k == 0 else jnp.ones_like(legal)
@@ -144,6 +164,8 @@ def mu_avoid_first(action: Array, legal: Array) -> Mu:
 
     Where the real action was the only legal one, it is taken again: there is nothing else to imagine.
     """
+    chex.assert_rank([action, legal], [1, 2])
+    chex.assert_type([action, legal], [int, bool])
 
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         pi = jax.nn.softmax(logits)
@@ -156,8 +178,12 @@ def mu_avoid_first(action: Array, legal: Array) -> Mu:
     return mu
 
 
-def mu_original(actions: Array, logits_mu: Array, correct: bool) -> Mu:
+def mu_original(actions: Array, logits_mu: Array | None, correct: bool) -> Mu:
     """The actions of the data, int [K, M], drawn there from logits_mu [K, M, A]; V-trace ratios if `correct`."""
+    assert logits_mu is not None
+    chex.assert_rank([actions, logits_mu], [2, 3])
+    chex.assert_equal_shape_prefix([actions, logits_mu], 2)
+    chex.assert_type(actions, int)
 
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         del key
@@ -190,3 +216,11 @@ def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
 def perturb(key: Key, latent: Array, x: Scalar) -> Array:
     """latent * U(1 - x, 1 + x), independently by element (section 4.2, latent noise)."""
     return latent * jax.random.uniform(key, latent.shape, latent.dtype, 1.0 - x, 1.0 + x)
+
+
+CONTROLS = {
+    "pi": Control(lambda starts: mu_epsilon(0.0, starts.legal)),
+    "epsilon": Control(lambda starts: mu_epsilon(starts.epsilon, starts.legal)),
+    "avoid_first": Control(lambda starts: mu_avoid_first(starts.actions[0], starts.legal)),
+    "original": Control(lambda starts: mu_original(starts.actions, starts.logits_mu, starts.correct), replays=True),
+}

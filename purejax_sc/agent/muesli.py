@@ -6,7 +6,8 @@
     optimise  Adam, the update clipped, a decaying learning rate; the target network follows
 
 Arrays are time-major: T transitions of B sequences. `M = T * B` roots are one flat batch wherever a network is called.
-Hessel et al. 2021 is "Muesli"; Farquhar et al. 2021 is "the paper"; labels such as L4 are the README's open questions.
+Hessel et al. 2021 is "Muesli"; Farquhar et al. 2021 is "the paper"; labels such as L4 are the open questions of
+docs/algorithm.md.
 """
 
 from collections.abc import Callable
@@ -67,7 +68,9 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         key_targets, key_sc = jax.random.split(key)
         # The sign of gamma inside the model: in self-play the mover changes at every step.
         gamma = -hyper.discount if spec.two_player else hyper.discount
-        targets, moment, looked = make_targets(config.muesli, model, state, batch, gamma, key_targets, hyper, axis)
+        targets, moment, target_metrics = make_targets(
+            config.muesli, model, state, batch, gamma, key_targets, hyper, axis
+        )
 
         def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
             grounded, roots, metrics = grounded_loss(config.muesli, model, params, batch, targets, hyper, axis)
@@ -83,12 +86,14 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         if config.sc.update != "none":
             add = partial(jax.tree.map, jnp.add)
             grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
-        grads, total, metrics, looked = transforms.device_mean((grads, total, metrics, looked), axis)
+        grads, total, metrics, target_metrics = transforms.device_mean((grads, total, metrics, target_metrics), axis)
         steps, opt_state = optimiser.update(grads, state.opt_state)
         rate = hyper.learning_rate * jnp.maximum(0.0, 1.0 - state.updates / config.num_updates)
         params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
         target = optax.incremental_update(params, state.target, hyper.target_rate)
-        metrics = {"loss": total} | metrics | looked | {"grad_norm": optax.tree.norm(grads), "learning_rate": rate}
+        metrics = (
+            {"loss": total} | metrics | target_metrics | {"grad_norm": optax.tree.norm(grads), "learning_rate": rate}
+        )
         return LearnerState(params, target, opt_state, moment, state.updates + 1), metrics
 
     return Learner(init, update)
@@ -111,7 +116,7 @@ def make_targets(
     target, legal, valid = state.target, batch.obs.legal, batch.obs.valid
     e, v_prior, logits_target = _root(model, target, batch)
     log_prior = _log_prior(logits_target, batch.logits, legal, hyper)
-    q = _look_ahead(cfg, model, target, e, log_prior, batch.action, gamma, key)
+    q = _action_values(cfg, model, target, e, log_prior, batch.action, gamma, key)
 
     logits_pi, v_baseline = log_prior, v_prior
     if "online" in (cfg.return_policy, cfg.pg_baseline):
@@ -126,8 +131,8 @@ def make_targets(
         value = _value_target(cfg, g, v_q[:-1], q.taken, v_prior[:-1], rho)
     else:
         value = returns.vtrace(v_prior[:-1], v_prior[1:], batch.reward, discount_t, rho, hyper.lambda_)
-        ahead = jnp.concatenate([hyper.lambda_ * value[1:] + (1 - hyper.lambda_) * v_prior[1:-1], v_prior[-1:]])
-        g = batch.reward + discount_t * ahead
+        v_next = jnp.concatenate([hyper.lambda_ * value[1:] + (1 - hyper.lambda_) * v_prior[1:-1], v_prior[-1:]])
+        g = batch.reward + discount_t * v_next
 
     mean = partial(masked_mean, axis=axis)
     adv = g - v_baseline[:-1]
@@ -166,11 +171,11 @@ def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hype
     return masked_logits(jnp.log(mixture), legal)
 
 
-class LookAhead(NamedTuple):
+class ActionValues(NamedTuple):
     """One-step look-ahead q(s, a) = r^1 + gamma v^1 of the target network (Muesli Eq. 14).
 
     taken:   [T, B] of the actions of the data.
-    table:   [T + 1, B, A] of every action, or None where only samples were looked at.
+    table:   [T + 1, B, A] of every action, or None where only samples were asked for.
     actions, sampled: [N, T + 1, B] draws from the prior and their q, or None if nothing is estimated by sampling.
     """
 
@@ -180,9 +185,9 @@ class LookAhead(NamedTuple):
     sampled: Any
 
 
-def _look_ahead(
+def _action_values(
     cfg: MuesliConfig, model: Model, target: Params, e: Array, log_prior: Array, action: Array, gamma: Scalar, key: Key
-) -> LookAhead:
+) -> ActionValues:
     """Look one model step ahead from every state e [(T + 1) B, ...], as many actions as the estimators need."""
     num_actions, time_batch = log_prior.shape[-1], log_prior.shape[:-1]
     z = model.start(target.dynamics, e)
@@ -202,14 +207,14 @@ def _look_ahead(
         table = jnp.moveaxis(jnp.reshape(jax.vmap(q_of)(every), (num_actions, *time_batch)), 0, -1)
         if actions is not None:
             sampled = jnp.moveaxis(jnp.take_along_axis(table, jnp.moveaxis(actions, 0, -1), axis=-1), -1, 0)
-        return LookAhead(_pick(table[:-1], action), table, actions, sampled)
-    looked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
-    one_hot = jax.nn.one_hot(jnp.reshape(looked, (cfg.samples + 1, -1)), num_actions)
+        return ActionValues(_pick(table[:-1], action), table, actions, sampled)
+    asked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
+    one_hot = jax.nn.one_hot(jnp.reshape(asked, (cfg.samples + 1, -1)), num_actions)
     q = jnp.reshape(jax.vmap(q_of)(one_hot), (cfg.samples + 1, *time_batch))
-    return LookAhead(q[-1, :-1], None, actions, q[:-1])
+    return ActionValues(q[-1, :-1], None, actions, q[:-1])
 
 
-def _expected_q(cfg: MuesliConfig, q: LookAhead, log_pi: Array, log_prior: Array) -> Array:
+def _expected_q(cfg: MuesliConfig, q: ActionValues, log_pi: Array, log_prior: Array) -> Array:
     """E_{A ~ pi}[q(s, A)] [T + 1, B], over all actions or by samples of the prior reweighted to pi."""
     if cfg.expectation == "exact":
         return jnp.sum(jnp.exp(log_pi) * q.table, axis=-1)
@@ -229,7 +234,7 @@ def _value_target(cfg: MuesliConfig, g: Array, v_q: Array, q_taken: Array, v_pri
 
 
 def _cmpo(
-    cfg: MuesliConfig, q: LookAhead, v_prior: Array, sigma: Array, log_prior: Array, clip: Scalar
+    cfg: MuesliConfig, q: ActionValues, v_prior: Array, sigma: Array, log_prior: Array, clip: Scalar
 ) -> tuple[Array, Array]:
     """CMPO weights [T + 1, B, A], and the share [T, B] of advantages that the clip cut."""
     if cfg.cmpo == "exact":
@@ -254,7 +259,7 @@ class Unrolled(NamedTuple):
     policy: Array
 
 
-class Ahead(NamedTuple):
+class UnrollTargets(NamedTuple):
     """What the model is trained to say, and where that is known. Constants.
 
     value: [K + 1, T, B] raw.   reward: [K, T, B] raw.   policy: [K, T, B, A], of k = 1 .. K.   masks: UnrollMasks.
@@ -283,8 +288,8 @@ def grounded_loss(
     logits = masked_logits(logits, obs.legal)
     out_v0 = model.root_value(params.root_value, e)
     out = _unroll(cfg, model, params, e, batch.action, logits.shape[-1])
-    ahead = _ahead(cfg, batch, targets, logits)
-    known = ahead.masks.live | ahead.masks.absorbed
+    wanted = _unroll_targets(cfg, batch, targets, logits)
+    known = wanted.masks.live | wanted.masks.absorbed
 
     def categorical(out: Array, target: Array) -> Array:
         probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max, cfg.value_transform)
@@ -299,10 +304,10 @@ def grounded_loss(
     weight = jnp.minimum(1.0, rho) if cfg.clip_pg_ratio else rho  # L14
     pg = mean(losses.policy_gradient(logits, batch.action, weight, targets.adv), obs.valid)
     cmpo = mean(losses.cross_entropy(logits, targets.policy), obs.valid)
-    v0 = mean(jnp.reshape(categorical(out_v0, ahead.value[0]), time_batch), obs.valid)
-    v_k = per_step(categorical(out.value, flat(ahead.value[1:])), known[1:])
-    r_k = per_step(categorical(out.reward, flat(ahead.reward)), known[:-1])
-    pi_k = per_step(losses.cross_entropy(out.policy, flat(flat(ahead.policy))), ahead.masks.live[1:])
+    v0 = mean(jnp.reshape(categorical(out_v0, wanted.value[0]), time_batch), obs.valid)
+    v_k = per_step(categorical(out.value, flat(wanted.value[1:])), known[1:])
+    r_k = per_step(categorical(out.reward, flat(wanted.reward)), known[:-1])
+    pi_k = per_step(losses.cross_entropy(out.policy, flat(flat(wanted.policy))), wanted.masks.live[1:])
     metrics = {
         "loss_pg": pg,
         "loss_cmpo": cmpo,
@@ -312,7 +317,7 @@ def grounded_loss(
         "loss_reward": jnp.mean(r_k),
         "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1), obs.valid),
         "kl_cmpo": mean(_kl(targets.policy, log_pi), obs.valid),
-    } | _value_errors(model, out_v0, out.value, ahead.value, known, mean)
+    } | _value_errors(model, out_v0, out.value, wanted.value, known, mean)
     return _weighted(cfg, hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, logits), metrics
 
 
@@ -332,7 +337,7 @@ def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: A
     return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_all), out_pi)
 
 
-def _ahead(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits: Array) -> Ahead:
+def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits: Array) -> UnrollTargets:
     """The targets of the K steps after every root: values and rewards are 0 beyond the end of an episode."""
     k_max = cfg.unroll
     masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], k_max)
@@ -340,7 +345,7 @@ def _ahead(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits: Array) 
     rewards = [losses.shift(batch.reward, k) for k in range(k_max)]
     distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
-    return Ahead(
+    return UnrollTargets(
         jnp.where(masks.live, jnp.stack(values), 0.0),
         jnp.where(masks.live[:-1], jnp.stack(rewards), 0.0),
         jnp.stack(policies),
@@ -390,39 +395,47 @@ def sc_loss(
     axis: str | None = None,
 ) -> tuple[Array, Metrics]:
     """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
-    cfg, muesli, mean = config.sc, config.muesli, partial(masked_mean, axis=axis)
+    cfg, mean = config.sc, partial(masked_mean, axis=axis)
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
-    e = roots.e if cfg.encoder_gradient else jax.lax.stop_gradient(roots.e)  # L11
-    logits, live = flat(roots.logits), flat(batch.obs.valid[:-1])
-    legal, action = flat(batch.obs.legal[:-1]), flat(batch.action)
-    index = None
-    if cfg.rollout_ratio != 1:
-        index = consistency.choose_roots(key_roots, e.shape[0], cfg.rollout_ratio)
-        e, logits, live, legal, action = (x[index] for x in (e, logits, live, legal, action))
-    if cfg.policy == "original":
-        mu, live = _original_actions(config, batch, index)
-    elif cfg.policy == "avoid_first":
-        mu = consistency.mu_avoid_first(action, legal)
-    else:
-        mu = consistency.mu_epsilon(hyper.epsilon if cfg.policy == "epsilon" else 0.0, legal)
-
+    e, logits, live, starts = _choose_starts(config, batch, roots, key_roots, hyper)
     if cfg.noise_on == "encoding":  # N7
         e = consistency.perturb(key_noise, e, hyper.latent_noise)
-        logits = masked_logits(model.root_policy(params.root_policy, e), legal)
+        logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
     z_0 = model.start(params.dynamics, e)
     if cfg.noise_on == "model":
         z_0 = consistency.perturb(key_noise, z_0, hyper.latent_noise)
-    rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, muesli.dynamics_gradient)
-    errors = consistency.sc_errors(
-        model, params, rollout, gamma, consistency.SC_UPDATES[cfg.update],
-        root=e if cfg.include_root else None, include_last=cfg.include_last,
-    )  # fmt: skip
+    mu, gradient = cfg.control.make(starts), config.muesli.dynamics_gradient
+    rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, gradient)
+    # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
+    gates, root = cfg.gates if hyper.gates is None else hyper.gates, e if cfg.include_root else None
+    errors = consistency.sc_errors(model, params, rollout, gamma, gates, root=root, include_last=cfg.include_last)
     per_term = jax.vmap(mean, (0, None))(_sc_distance(config, model, errors), live)
     total = jnp.mean(per_term) if cfg.reduction == "mean" else jnp.sum(per_term)  # L3
     v = jax.vmap(model.decode)(errors.prediction)
     td = jax.vmap(mean, (0, None))(jnp.abs(v - errors.target), live)
     first = 0 if cfg.include_root else 1
     return total, {"loss_sc": total} | {f"sc_error_{k + first}": td[k] for k in range(td.shape[0])}
+
+
+def _choose_starts(
+    config: Config, batch: Sequence, roots: Roots, key: Key, hyper: Hyper
+) -> tuple[Array, Array, Array, consistency.StartStates]:
+    """The M states that rollouts start from: e [M, ...], policy logits [M, A], which count bool [M], what is known."""
+    cfg, replays = config.sc, config.sc.control.replays
+    e = roots.e if cfg.encoder_gradient else jax.lax.stop_gradient(roots.e)  # L11
+    logits, live, legal = flat(roots.logits), flat(batch.obs.valid[:-1]), flat(batch.obs.legal[:-1])
+    actions, logits_mu = flat(batch.action)[None], None
+    if replays:
+        actions = jnp.stack([flat(losses.shift(batch.action, k)) for k in range(cfg.unroll)])
+        logits_mu = jnp.stack([flat(losses.shift(batch.logits, k)) for k in range(cfg.unroll)])
+        # the K actions must stay inside their episode and sequence
+        live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], cfg.unroll - 1).live[-1])
+    if cfg.rollout_ratio != 1:
+        index = consistency.choose_roots(key, e.shape[0], cfg.rollout_ratio)
+        e, logits, live, legal = (x[index] for x in (e, logits, live, legal))
+        actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
+    starts = consistency.StartStates(legal, actions, logits_mu, hyper.epsilon, cfg.original_correction)
+    return e, logits, live, starts
 
 
 def _sc_distance(config: Config, model: Model, errors: consistency.ScErrors) -> Array:
@@ -434,17 +447,6 @@ def _sc_distance(config: Config, model: Model, errors: consistency.ScErrors) -> 
         return 0.5 * (g - v) ** 2
     probs = transforms.to_categorical(errors.target, muesli.bins, muesli.bins_max, muesli.value_transform)
     return losses.cross_entropy(errors.prediction, probs)
-
-
-def _original_actions(config: Config, batch: Sequence, index: Array | None) -> tuple[consistency.Mu, Array]:
-    """The next K actions of the data, and the roots [M] whose K actions stay inside their episode and sequence."""
-    unroll = config.sc.unroll
-    actions = jnp.stack([flat(losses.shift(batch.action, k)) for k in range(unroll)])
-    logits = jnp.stack([flat(losses.shift(batch.logits, k)) for k in range(unroll)])
-    live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], unroll - 1).live[-1])
-    if index is not None:
-        actions, logits, live = actions[:, index], logits[:, index], live[index]
-    return consistency.mu_original(actions, logits, config.sc.original_correction), live
 
 
 # Small helpers

@@ -1,33 +1,54 @@
 """Environments by name: `make_env(config)` gives one unbatched `Env`, `base` runs a batch of them.
 
-Those of which `is_host(config)` says so run on the host instead: `make_host_pool` gives a batch of them, and
-`make_host_program` one that compiled programs play. Packages that hold environments are imported only when one of
-theirs is asked for.
+A family of environments is one file with `names()` and `make(config)`, and a row of `config.envs.FAMILIES`. Those of
+which `is_host(config)` says so run on the host instead: `make_host_envs` gives a batch of them, and `make_host_program`
+one that compiled programs play; their file has `names`, `make_spec`, `make_envs` and `make_program`. Files, and the
+packages behind them, are imported only when one of their environments is asked for.
 """
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.envs.host import HostPool, HostProgram, stacked_spec
+from purejax_sc.config.base import resolve
+from purejax_sc.config.envs import FAMILIES, Family, family_of
+from purejax_sc.envs.host import HostEnvs, HostProgram, stacked_spec
 from purejax_sc.types import Env, EnvSpec
 
 
 def is_host(config: Config) -> bool:
     """Whether the environment runs on the host, outside of compiled programs."""
-    return config.env.startswith("atari/")
+    family = family_of(config.env)
+    return family is not None and family.host
+
+
+def make_env(config: Config) -> Env:
+    """The environment that `config.env` names, with its options. Raises ConfigError."""
+    if ":" in config.env:
+        return _make_own(config)
+    family = family_of(config.env)
+    if family is None:
+        raise _unknown(config)
+    if family.host:
+        _check_host(config)
+        raise ConfigError(f"env={config.env!r} runs on the host and cannot be compiled: this needs another environment")
+    with _packages_of(config, family):
+        try:
+            env: Env = import_module(family.module).make(config)
+        except LookupError:
+            raise _unknown(config) from None
+    return env
 
 
 def make_spec(config: Config) -> EnvSpec:
     """The spec of any environment; on the host that of one frame, before stacking. Raises ConfigError."""
     if not is_host(config):
         return make_env(config).spec
-    _check_host(config)
-    from purejax_sc.envs.atari import make_atari_spec
-
-    try:
-        return make_atari_spec(config)
-    except ModuleNotFoundError as error:
-        raise _missing_engine(config, error) from None
+    spec: EnvSpec = _on_host(config, "make_spec")
+    return spec
 
 
 def network_spec(config: Config) -> EnvSpec:
@@ -36,84 +57,59 @@ def network_spec(config: Config) -> EnvSpec:
     return stacked_spec(spec, config.atari.stack) if is_host(config) else spec
 
 
-def make_host_pool(config: Config, num_envs: int, seed: int) -> HostPool:
+def make_host_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
     """`num_envs` environments on the host; those of another seed are independent of them. Raises ConfigError."""
-    _check_host(config)
-    from purejax_sc.envs.atari import make_atari_pool
-
-    try:
-        return make_atari_pool(config, num_envs, seed)
-    except ModuleNotFoundError as error:
-        raise _missing_engine(config, error) from None
+    envs: HostEnvs = _on_host(config, "make_envs", num_envs, seed)
+    return envs
 
 
 def make_host_program(config: Config, num_envs: int, seed: int) -> HostProgram:
-    """The environments of `make_host_pool`, for a compiled program on a CPU or a GPU. Raises ConfigError."""
-    _check_host(config)
-    from purejax_sc.envs.atari import make_atari_program
-
-    try:
-        return make_atari_program(config, num_envs, seed)
-    except ModuleNotFoundError as error:
-        raise _missing_engine(config, error) from None
+    """The environments of `make_host_envs`, for a compiled program on a CPU or a GPU. Raises ConfigError."""
+    program: HostProgram = _on_host(config, "make_program", num_envs, seed)
+    return program
 
 
-def make_env(config: Config) -> Env:
-    """The environment that `config.env` names, with `config.env_options`. Raises ConfigError."""
-    family, _, name = config.env.partition("/")
-    if is_host(config):
-        _check_host(config)
-        raise ConfigError(f"env={config.env!r} runs on the host and cannot be compiled: this needs another environment")
-    try:
-        if config.env == "garnet":
-            from purejax_sc.envs.garnet import make_garnet
-
-            return make_garnet(config.env_options)
-        if config.env == "jumanji/Sokoban":
-            from purejax_sc.envs.sokoban import make_sokoban
-
-            return make_sokoban(config.env_options, config.levels)
-        if family == "pgx":
-            from purejax_sc.envs.pgx import make_pgx, pgx_names
-
-            if name in pgx_names():
-                return make_pgx(name, config.env_options)
-        from purejax_sc.envs.gymnax import is_registered, make_gymnax
-
-        if family != "gymnax" or not is_registered(name):
-            raise ConfigError(f"unknown env {config.env!r}: the nearest are {', '.join(_nearest(config.env))}")
-    except ModuleNotFoundError as error:
-        package = (error.name or "gymnax").partition(".")[0]
-        raise ConfigError(f"env={config.env!r} needs the package {package}: pip install {package}") from None
-    return make_gymnax(name, config.env_options)
+def env_names(host: bool = False) -> tuple[str, ...]:
+    """Every value of `config.env` that runs on the device, or on the host."""
+    families = (family for family in FAMILIES.values() if family.host == host)
+    return tuple(name for family in families for name in import_module(family.module).names())
 
 
-def env_names() -> tuple[str, ...]:
-    """Every value of `config.env` that runs on the device."""
-    from purejax_sc.envs.gymnax import discrete_names
-    from purejax_sc.envs.pgx import pgx_names
-
-    games = (f"pgx/{name}" for name in pgx_names())
-    return ("garnet", "jumanji/Sokoban", *(f"gymnax/{name}" for name in discrete_names()), *games)
-
-
-def host_names() -> tuple[str, ...]:
-    """Every value of `config.env` that runs on the host."""
-    from purejax_sc.envs.atari import atari_names
-
-    return tuple(f"atari/{name}" for name in atari_names())
+def _make_own(config: Config) -> Env:
+    """An environment of the user's own, from a function of the configuration that `module:function` names."""
+    env = resolve(config.env)(config)
+    if not isinstance(env, Env):
+        raise ConfigError(f"env={config.env!r} returned {type(env).__name__}: let it return a purejax_sc.types.Env")
+    return env
 
 
-def _check_host(config: Config) -> None:
-    if not is_host(config):
+def _on_host(config: Config, function: str, *arguments: int) -> Any:
+    family = _check_host(config)
+    with _packages_of(config, family):
+        return getattr(import_module(family.module), function)(config, *arguments)
+
+
+def _check_host(config: Config) -> Family:
+    family = family_of(config.env)
+    if family is None or not family.host:
         raise ConfigError(f"env={config.env!r} runs on the device, not on the host")
-    if config.env not in host_names():
-        raise ConfigError(f"unknown env {config.env!r}: the nearest are {', '.join(_nearest(config.env))}")
+    if config.env not in import_module(family.module).names():
+        raise _unknown(config)
+    return family
 
 
-def _missing_engine(config: Config, error: ModuleNotFoundError) -> ConfigError:
-    package = (error.name or config.atari.backend).partition(".")[0]
-    return ConfigError(f"env={config.env!r} needs the package {package}: pip install 'purejax-sc[atari]'")
+@contextmanager
+def _packages_of(config: Config, family: Family) -> Iterator[None]:
+    """A package that is not installed is a mistake with a cure."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or family.install).partition(".")[0]
+        raise ConfigError(f"env={config.env!r} needs the package {package}: pip install {family.install}") from None
+
+
+def _unknown(config: Config) -> ConfigError:
+    return ConfigError(f"unknown env {config.env!r}: the nearest are {', '.join(_nearest(config.env))}")
 
 
 def _nearest(name: str) -> list[str]:
@@ -122,9 +118,9 @@ def _nearest(name: str) -> list[str]:
     Families do not count for likeness, as 'Breakout' and 'minatar/breakout' mean the same, but for Atari's.
     """
     family, _, stem = name.lower().rpartition("/")
-    close = _like(stem, host_names()) if family == "atari" else _like(stem, env_names()) + _like(stem, host_names())
-    known = (*env_names(), *host_names())
-    return close or [other for other in known if other.startswith(f"{family}/")] or list(env_names())
+    device, host = env_names(), env_names(host=True)
+    close = _like(stem, host) if family == "atari" else _like(stem, device) + _like(stem, host)
+    return close or [other for other in (*device, *host) if other.startswith(f"{family}/")] or list(device)
 
 
 def _like(stem: str, names: tuple[str, ...]) -> list[str]:

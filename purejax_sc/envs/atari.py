@@ -15,7 +15,7 @@ import numpy as np
 from purejax_sc.config import AtariConfig, Config, ConfigError
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.envs.base import check_options
-from purejax_sc.envs.host import HostPool, HostProgram, HostStep, Played, first_step, next_step
+from purejax_sc.envs.host import HostEnvs, HostProgram, HostStep, Played, first_step, next_step
 from purejax_sc.types import EnvSpec
 
 JOYSTICK = 18  # all actions of the Arcade Learning Environment: nothing, fire, eight directions, these with fire
@@ -41,12 +41,12 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def atari_names() -> tuple[str, ...]:
+def names() -> tuple[str, ...]:
     """The 57 games of the literature, in EnvPool's spelling."""
-    return tuple(SCORES)
+    return tuple(f"atari/{game}" for game in SCORES)
 
 
-def make_atari_spec(config: Config) -> EnvSpec:
+def make_spec(config: Config) -> EnvSpec:
     """The spec of one frame of the game that `config.env` names; starts no game.
 
     Raises ConfigError for options that Atari lacks, ModuleNotFoundError where an engine is needed and not installed.
@@ -58,8 +58,8 @@ def make_atari_spec(config: Config) -> EnvSpec:
     return EnvSpec(num_actions, shape, np.dtype(np.uint8), two_player=False)
 
 
-def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
-    """`num_envs` games of the one that `config.env` names. Pools with different seeds are independent.
+def make_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
+    """`num_envs` games of the one that `config.env` names. Those with different seeds are independent.
 
     Raises ConfigError for options that Atari lacks, ModuleNotFoundError where the engine is not installed.
     """
@@ -67,11 +67,11 @@ def make_atari_pool(config: Config, num_envs: int, seed: int) -> HostPool:
     # An engine takes the maximum over two frames by itself; for that over all of a step it plays them one by one.
     inner_steps = 1 if options.max_over == 2 else options.repeat
     engine = _ENGINES[options.backend](_game(config), options, _seeds(num_envs, seed), inner_steps)
-    return AtariPool(make_atari_spec(config), num_envs, engine, options.repeat, inner_steps, _action_table(config))
+    return AtariEnvs(make_spec(config), num_envs, engine, options.repeat, inner_steps, _action_table(config))
 
 
-def make_atari_program(config: Config, num_envs: int, seed: int) -> HostProgram:
-    """The games of `make_atari_pool` by EnvPool, whatever `atari.backend` says, for a compiled program.
+def make_program(config: Config, num_envs: int, seed: int) -> HostProgram:
+    """The games of `make_envs` by EnvPool, whatever `atari.backend` says, for a compiled program.
 
     Raises ConfigError for options that Atari lacks, ModuleNotFoundError where EnvPool is not installed.
     """
@@ -79,7 +79,7 @@ def make_atari_program(config: Config, num_envs: int, seed: int) -> HostProgram:
     engine = EnvPoolEngine(_game(config), options, _seeds(num_envs, seed), inner_steps=1)
     handle, recv, send = engine.xla()
     return HostProgram(
-        spec=make_atari_spec(config),
+        spec=make_spec(config),
         num_envs=num_envs,
         handle=handle,
         recv=recv,
@@ -89,8 +89,8 @@ def make_atari_program(config: Config, num_envs: int, seed: int) -> HostProgram:
     )
 
 
-class AtariPool:
-    """A `HostPool` of games.
+class AtariEnvs:
+    """A `HostEnvs` of games.
 
     With several inner steps, the frame is the maximum over those of one agent step, and `recv` plays all but the first.
     They are scaled down before, unlike in an engine's own maximum over two, which makes no difference for what flickers
@@ -157,7 +157,7 @@ class EnvPoolEngine:
         import envpool
 
         frame_skip = options.repeat // inner_steps
-        self._pool: Any = envpool.make(
+        self._envs: Any = envpool.make(
             f"{game}-v5",
             env_type="gymnasium",
             num_envs=len(seeds),
@@ -186,20 +186,20 @@ class EnvPoolEngine:
         return int(envpool.make_spec(f"{game}-v5", full_action_space=False).action_space.n)
 
     def start(self) -> np.ndarray:
-        self._pool.async_reset()
-        return self._channels_last(self._pool.recv()[0])
+        self._envs.async_reset()
+        return self._channels_last(self._envs.recv()[0])
 
     def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        self._pool.send(action, rows)
+        self._envs.send(action, rows)
 
     def recv(self, rows: np.ndarray) -> Played:
-        obs, reward, _, truncated, info = self._pool.recv()
+        obs, reward, _, truncated, info = self._envs.recv()
         assert np.array_equal(info["env_id"], rows)
         # Its own `terminated` is False where the game is over at the cap.
         return Played(self._channels_last(obs), reward, info["terminated"].astype(bool), truncated)
 
     def close(self) -> None:
-        self._pool.close()
+        self._envs.close()
 
     def xla(self) -> tuple[Any, Callable[[Any], tuple[Any, Played]], Callable[[Any, Any], Any]]:
         """A handle, recv and send of a `HostProgram`, in place of the methods of those names. The games start.
@@ -207,11 +207,11 @@ class EnvPoolEngine:
         Raises ConfigError where EnvPool has none.
         """
         try:
-            handle, recv, send, _ = self._pool.xla()
+            handle, recv, send, _ = self._envs.xla()
         except RuntimeError as error:  # on macOS and Windows
             raise ConfigError(f"host.driver=xla is not possible here: {error} Set host.driver=threads") from None
-        self._pool.async_reset()
-        rows = np.arange(self._pool.config["num_envs"], dtype=np.int32)
+        self._envs.async_reset()
+        rows = np.arange(self._envs.config["num_envs"], dtype=np.int32)
 
         def played(handle: Any) -> tuple[Any, Played]:
             handle, (obs, reward, _, truncated, info) = recv(handle)
@@ -242,7 +242,7 @@ class AleEngine:
         self._truncated = np.zeros(len(seeds), bool)  # rows to reset
         self._seeds = seeds[None] if inner_steps == 1 else seeds[:, None]
         frame_skip = options.repeat // inner_steps
-        self._pools: list[Any] = [
+        self._vectors: list[Any] = [
             AtariVectorEnv(
                 rom_name(game),
                 num_envs=len(part),
@@ -278,31 +278,31 @@ class AleEngine:
         return len(ale.getMinimalActionSet())
 
     def start(self) -> np.ndarray:
-        shown = [pool.reset(seed=seeds)[0] for pool, seeds in zip(self._pools, self._seeds, strict=True)]
+        shown = [vector.reset(seed=seeds)[0] for vector, seeds in zip(self._vectors, self._seeds, strict=True)]
         return self._frames(np.concatenate(shown))
 
     def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        for pool, part in self._parts(rows):
-            pool.send(action[part])
+        for vector, part in self._parts(rows):
+            vector.send(action[part])
 
     def recv(self, rows: np.ndarray) -> Played:
-        answers = [self._recv_part(pool, rows[part]) for pool, part in self._parts(rows)]
+        answers = [self._recv_part(vector, rows[part]) for vector, part in self._parts(rows)]
         return Played(*(np.concatenate(x) for x in zip(*answers, strict=True)))
 
     def close(self) -> None:
-        self._pools = []  # they end with their last reference
+        self._vectors = []  # they end with their last reference
 
     def _parts(self, rows: np.ndarray) -> list[tuple[Any, slice]]:
         """The vector environments that play some rows, and where their rows are among these."""
         if len(self._seeds) == 1:
-            return [(self._pools[0], slice(None))]
-        return [(self._pools[row], slice(i, i + 1)) for i, row in enumerate(rows)]
+            return [(self._vectors[0], slice(None))]
+        return [(self._vectors[row], slice(i, i + 1)) for i, row in enumerate(rows)]
 
-    def _recv_part(self, pool: Any, rows: np.ndarray) -> Played:
-        obs, reward, terminated, _, info = pool.recv()
+    def _recv_part(self, vector: Any, rows: np.ndarray) -> Played:
+        obs, reward, terminated, _, info = vector.recv()
         resets = self._truncated[rows]
         if resets.any():  # these rows have played on, which nobody sees
-            obs, _ = pool.reset(options={"reset_mask": resets})
+            obs, _ = vector.reset(options={"reset_mask": resets})
         self._truncated[rows] = (info["episode_frame_number"] >= self._max_frames) & ~terminated & ~resets
         return Played(self._frames(obs), reward, terminated, self._truncated[rows])
 

@@ -27,7 +27,7 @@ from purejax_sc.types import Array, Env, EpisodeStats, Key, Observation, Tree
 class DriverState(NamedTuple):
     """B rows between two steps.
 
-    pool:           what all rows share, see `Env`; () for most environments.
+    shared:           what all rows share, see `Env`; () for most environments.
     env:            tree [B, ...], the environments' own states.
     obs:            Observation [B, ...] to act on.
     episode_return: float32 [B], rewards of the running episode so far, undiscounted. With two players each
@@ -35,7 +35,7 @@ class DriverState(NamedTuple):
     episode_length: int32 [B], its steps so far.
     """
 
-    pool: Tree
+    shared: Tree
     env: Tree
     obs: Observation
     episode_return: Array
@@ -44,9 +44,9 @@ class DriverState(NamedTuple):
 
 def init(env: Env, key: Key, num_envs: int) -> DriverState:
     """Start `num_envs` = B independent episodes."""
-    key_pool, key_envs = jax.random.split(key)
-    pool = env.make_pool(key_pool)
-    env_state, first = jax.vmap(env.init, (0, None))(jax.random.split(key_envs, num_envs), pool)
+    key_shared, key_envs = jax.random.split(key)
+    shared = env.make_shared(key_shared)
+    env_state, first = jax.vmap(env.init, (0, None))(jax.random.split(key_envs, num_envs), shared)
     chex.assert_shape(first.obs, (num_envs, *env.spec.obs_shape))
     chex.assert_type(first.obs, env.spec.obs_dtype)
     obs = Observation(
@@ -57,7 +57,7 @@ def init(env: Env, key: Key, num_envs: int) -> DriverState:
         first=jnp.ones(num_envs, bool),
         valid=jnp.ones(num_envs, bool),
     )
-    return DriverState(pool, env_state, obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
+    return DriverState(shared, env_state, obs, jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32))
 
 
 def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverState, Array, Array, EpisodeStats]:
@@ -79,7 +79,7 @@ def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverS
     key_step, key_reset = jax.random.split(key)
     stepped_state, stepped = jax.vmap(env.step)(jax.random.split(key_step, num_envs), state.env, action)
     # A conditional reset would run for every row under vmap all the same.
-    fresh_state, fresh = jax.vmap(env.init, (0, None))(jax.random.split(key_reset, num_envs), state.pool)
+    fresh_state, fresh = jax.vmap(env.init, (0, None))(jax.random.split(key_reset, num_envs), state.shared)
 
     acted = state.obs.valid
     reward = jnp.where(acted, stepped.reward, 0.0)
@@ -106,7 +106,7 @@ def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverS
         metric_sums={name: jnp.sum(jnp.where(ended, value, 0.0)) for name, value in stepped.metrics.items()},
     )
     next_state = DriverState(
-        pool=state.pool,
+        shared=state.shared,
         env=choose_rows(reset, fresh_state, stepped_state),
         obs=obs,
         episode_return=jnp.where(ended, 0.0, episode_return),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 from gymnax.environments import environment, spaces
 
-from purejax_sc.config import EnvOptions
+from purejax_sc.config import Config, EnvOptions
 from purejax_sc.envs.base import check_options
 from purejax_sc.envs.gymnax import adapt
 from purejax_sc.types import Array, Env, Key
@@ -94,6 +94,17 @@ class Garnet(environment.Environment[GarnetState, GarnetParams]):
 
     def observation_space(self, params: GarnetParams | None = None) -> spaces.Discrete:
         return spaces.Discrete(self.num_states)
+
+
+def names() -> tuple[str, ...]:
+    return ("garnet",)
+
+
+def make(config: Config) -> Env:
+    """Raises LookupError for another name, and ConfigError."""
+    if config.env not in names():
+        raise LookupError(config.env)
+    return make_garnet(config.env_options)
 
 
 def make_garnet(options: EnvOptions) -> Env:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnax.environments import spaces
 
-from purejax_sc.config import ConfigError, EnvOptions
+from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs.base import check_options, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
@@ -21,13 +21,17 @@ _ARGUMENTS = {
 }
 
 
-def discrete_names() -> tuple[str, ...]:
-    """Registered gymnax environments that `make_gymnax` accepts."""
-    return tuple(name for name in gymnax.registered_envs if name not in _CONTINUOUS + _DOWNLOADS)
+def names() -> tuple[str, ...]:
+    """Registered environments with discrete actions."""
+    return tuple(f"gymnax/{name}" for name in gymnax.registered_envs if name not in _CONTINUOUS + _DOWNLOADS)
 
 
-def is_registered(name: str) -> bool:
-    return name in gymnax.registered_envs and name not in _DOWNLOADS
+def make(config: Config) -> Env:
+    """The environment that `config.env` names. Raises LookupError for an unknown name, and ConfigError."""
+    name = config.env.removeprefix("gymnax/")
+    if name not in gymnax.registered_envs or name in _DOWNLOADS:
+        raise LookupError(config.env)
+    return make_gymnax(name, config.env_options)
 
 
 def make_gymnax(name: str, options: EnvOptions) -> Env:
@@ -73,7 +77,7 @@ def adapt(environment: Any, params: Any, obs_dtype: Any = jnp.float32) -> Env:
             metrics={},
         )
 
-    def init(key: Key, pool: Tree) -> tuple[Tree, Step]:
+    def init(key: Key, shared: Tree) -> tuple[Tree, Step]:
         obs, state = environment.reset_env(key, params)
         return without_weak_types(state), show(obs, 0.0, False, False)
 
@@ -101,8 +105,8 @@ def with_sticky_actions(env: Env, probability: float) -> Env:
     by it. The original carries the last action over to the next episode; here an episode depends on its key alone.
     """
 
-    def init(key: Key, pool: Tree) -> tuple[StickyState, Step]:
-        state, step = env.init(key, pool)
+    def init(key: Key, shared: Tree) -> tuple[StickyState, Step]:
+        state, step = env.init(key, shared)
         return StickyState(state, jnp.zeros((), jnp.int32)), step
 
     def step(key: Key, state: StickyState, action: Array) -> tuple[StickyState, Step]:

@@ -1,4 +1,4 @@
-"""Environments on the host, such as Atari's emulator: what a driver sees of a pool of them.
+"""Environments on the host, such as Atari's emulator: what a driver sees of a batch of them.
 
 Both kinds of end show their final observation, and every game has the same stream. Row by row, with x an observation:
 
@@ -46,11 +46,11 @@ class HostStep(NamedTuple):
     episode_frames: AnyArray
 
 
-class HostPool(Protocol):
+class HostEnvs(Protocol):
     """`num_envs` = B environments that step together: `recv`, `send`, `recv`, `send` and so on, then `close`.
 
     The first `recv` gives the first observations. `send` may return before the environments have stepped, so that
-    the caller can work in between. A pool belongs to one thread at a time.
+    the caller can work in between. They belong to one thread at a time.
     """
 
     spec: EnvSpec  # obs_shape is that of one frame
@@ -80,7 +80,7 @@ class HostProgram(NamedTuple):
 
     handle: an array that stands for them. Each use takes the handle that the last one returned.
     recv:   (handle) -> (handle, Played of all rows), which are the first frames at first.   send: (handle, action int32
-            [B]) -> handle. One after the other, as in a `HostPool`; `next_step` says what follows from what is played.
+            [B]) -> handle. One after the other, as in a `HostEnvs`; `next_step` says what follows from what is played.
     frames_per_step: emulator frames that an agent step asks for.
     close:  ends them; no program may run then.
     """
@@ -123,7 +123,7 @@ def next_step(
     All arrays are NumPy's, or all JAX's.
 
     Args:
-      previous:   what the pool showed last.
+      previous:   what they showed last.
       frame:      [B, *obs_shape], of a new episode where the last one had ended.
       reward:     number [B] that came with it; ignored where the last episode had ended, as are the next two.
       terminated: bool [B], the game is over.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pgx
 from pgx import go
 
-from purejax_sc.config import ConfigError, EnvOptions
+from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs.base import check_options, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
@@ -27,10 +27,17 @@ class PgxState(NamedTuple):
     first: Array
 
 
-def pgx_names() -> tuple[str, ...]:
-    """Games that `make_pgx` accepts; Go is played on any square board of 5 to 19."""
+def names() -> tuple[str, ...]:
+    """The games; Go is played on any square board of 5 to 19."""
     others = (name for name in pgx.available_envs() if name not in _OTHER_GAMES and not name.startswith("go_"))
-    return (*(f"go_{size}x{size}" for size in GO_SIZES), *others)
+    return tuple(f"pgx/{name}" for name in (*(f"go_{size}x{size}" for size in GO_SIZES), *others))
+
+
+def make(config: Config) -> Env:
+    """The game that `config.env` names. Raises LookupError for an unknown name, and ConfigError."""
+    if config.env not in names():
+        raise LookupError(config.env)
+    return make_pgx(config.env.removeprefix("pgx/"), config.env_options)
 
 
 def make_pgx(name: str, options: EnvOptions) -> Env:
@@ -86,7 +93,7 @@ def adapt(game: Any) -> Env:
             metrics={"first_wins": (result + 1.0) / 2.0} if spec.two_player else {},
         )
 
-    def init(key: Key, pool: Tree) -> tuple[PgxState, Step]:
+    def init(key: Key, shared: Tree) -> tuple[PgxState, Step]:
         with _broadcasting():
             state = without_weak_types(game.init(key))
         first = state.current_player

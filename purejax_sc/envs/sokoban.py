@@ -15,7 +15,7 @@ from jumanji.environments.routing.sokoban import constants
 from jumanji.environments.routing.sokoban.generator import ToyGenerator
 from jumanji.environments.routing.sokoban.types import State
 
-from purejax_sc.config import ConfigError, EnvOptions, LevelsConfig
+from purejax_sc.config import Config, ConfigError, EnvOptions, LevelsConfig
 from purejax_sc.envs import boxoban, levels
 from purejax_sc.envs.base import check_options, choose_rows
 from purejax_sc.envs.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
@@ -72,6 +72,17 @@ class Pool(NamedTuple):
     depth: Array
     solved: Array
     searches: Any
+
+
+def names() -> tuple[str, ...]:
+    return ("jumanji/Sokoban",)
+
+
+def make(config: Config) -> Env:
+    """Raises LookupError for another name, and ConfigError."""
+    if config.env not in names():
+        raise LookupError(config.env)
+    return make_sokoban(config.env_options, config.levels)
 
 
 def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:

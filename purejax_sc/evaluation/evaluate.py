@@ -17,7 +17,7 @@ from purejax_sc.acting.episodes import Choose, Episodes, Player
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind
 from purejax_sc.config import Config, ConfigError, override
-from purejax_sc.envs import is_host, make_env, make_host_pool, make_spec, network_spec
+from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec, network_spec
 from purejax_sc.evaluation import render
 from purejax_sc.results import statistics
 from purejax_sc.results.files import replace_files
@@ -162,9 +162,9 @@ def _play_on_host(
     config = agents.config
     params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(config, agents.learner))
     model = networks.make_model(config, network_spec(config))
-    pool = make_host_pool(config, num_episodes, options.seed + agents.seeds[row])
-    with contextlib.closing(pool):
-        return host_episodes.play(config, pool, model, choose, params, _keys(agents, options)[row], options.max_steps)
+    envs = make_host_envs(config, num_episodes, options.seed + agents.seeds[row])
+    with contextlib.closing(envs):
+        return host_episodes.play(config, envs, model, choose, params, _keys(agents, options)[row], options.max_steps)
 
 
 def summarise(episodes: Episodes) -> dict[str, Any]:

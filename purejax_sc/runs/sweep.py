@@ -21,8 +21,9 @@ from purejax_sc.results.curves import Curves, carried_forward, final_returns, su
 from purejax_sc.results.files import new_directory, replace_file
 from purejax_sc.results.statistics import CONFIDENCE
 from purejax_sc.runs.recorder import Progress
-from purejax_sc.training.compiled import compile_program, make_local_trainer, points
+from purejax_sc.training.compiled import points
 from purejax_sc.training.devices import Placement, make_layout
+from purejax_sc.training.mesh import compile_program, make_local_trainer
 
 
 class Setting(NamedTuple):

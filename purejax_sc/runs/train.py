@@ -17,14 +17,15 @@ import jax
 import numpy as np
 
 from purejax_sc.config import Config, ConfigError, load, to_yaml
-from purejax_sc.envs import is_host, make_host_pool, make_host_program, make_spec
+from purejax_sc.envs import is_host, make_host_envs, make_host_program, make_spec
 from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.runs.checkpoint import DAMAGED, FOLDER, Checkpoints, difference
 from purejax_sc.runs.recorder import Progress, Recorder
 from purejax_sc.training import devices, envpool_xla, sebulba
-from purejax_sc.training.compiled import Point, Program, compile_program, make_local_trainer, points
+from purejax_sc.training.compiled import Point, Program, points
 from purejax_sc.training.devices import Placement, make_layout
 from purejax_sc.training.iteration import TrainState
+from purejax_sc.training.mesh import compile_program, make_local_trainer
 
 _FILES = (
     "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", FOLDER, DAMAGED,
@@ -116,7 +117,7 @@ def _prepare(
     if config.host.driver == "xla":
         driver = envpool_xla.Driver(config, spec, partial(make_host_program, config), layout)
     else:
-        driver = sebulba.Driver(config, spec, partial(make_host_pool, config), layout, resume)
+        driver = sebulba.Driver(config, spec, partial(make_host_envs, config), layout, resume)
     say(driver.replay_text)
     return driver.compile
 

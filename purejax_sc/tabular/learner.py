@@ -1,7 +1,7 @@
 """One iteration of the tabular algorithm: act, learn from transitions, plan (paper section 3.1).
 
 Everything is written for one learner; `vmap` makes seeds, methods and step sizes. S states, A actions, K planning
-steps. What differs between methods is numbers (`Variant`), so all methods are one program: the gates of `SC_UPDATES`
+steps. What differs between methods is numbers (`Variant`), so all methods are one program: the gates of `UPDATES`
 and the step sizes, which are zero for what a method does not do.
 
     act       pi: fixed (evaluation), or eps-greedy in q = r + discount P v of the learned tables (control)

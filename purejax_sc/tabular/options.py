@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from purejax_sc.agent.consistency import SC_UPDATES, Gates
+from purejax_sc.agent.consistency import UPDATES, Gates
 from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read
 from purejax_sc.tabular.learner import Readings, Variant
 
@@ -139,7 +139,7 @@ def variant(options: Options, model: ModelKind, update: Update) -> Variant:
     reward = options.alpha_td if options.alpha_r is None else options.alpha_r
     value_scale = scale[options.sc_value_reduction]
     return Variant(
-        gates=SC_UPDATES.get(update, Gates(0.0, 0.0, 0.0)),
+        gates=UPDATES.get(update, Gates(0.0, 0.0, 0.0)),
         discount=options.discount,
         epsilon=options.epsilon,
         td=visit * options.alpha_td,

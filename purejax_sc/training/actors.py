@@ -14,17 +14,16 @@ import numpy as np
 
 from purejax_sc.acting.frames import Act, Memory, observation
 from purejax_sc.config import Config
-from purejax_sc.envs.host import HostPool, HostStep
+from purejax_sc.envs.host import HostEnvs, HostStep
 from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec, Key, Observation, Params, Sequence, Tree
 
-LAST = 200  # episodes whose mean return is the paper's score
 ACTING = 1  # apart from the other uses of a key
 _AT_ONE_TIME = ("legal", "prev_action", "prev_reward", "valid")  # of an Observation: what no stack needs
 POLL_SECONDS = 0.2  # how soon a thread notices that another one has failed
 CLOSE_SECONDS = 10  # for a thread to end, before it is left behind
 
-MakePool = Callable[[int, int], HostPool]  # (number of environments, seed)
+MakeEnvs = Callable[[int, int], HostEnvs]  # (number of environments, seed)
 
 
 class Block(NamedTuple):
@@ -46,8 +45,8 @@ class Block(NamedTuple):
 class Actors:
     """Threads that act without end, each in environments of its own, and hand over blocks in a bounded queue."""
 
-    def __init__(self, config: Config, spec: EnvSpec, make_pool: MakePool) -> None:
-        self._config, self._spec, self._make_pool = config, spec, make_pool
+    def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs) -> None:
+        self._config, self._spec, self._make_envs = config, spec, make_envs
         self._blocks: queue.Queue[Block] = queue.Queue(config.host.queue)
         self._errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._stop = threading.Event()
@@ -91,16 +90,16 @@ class Actors:
 
     def _run(self, index: int, seed: int, act: Act, memory: Memory, key: Key) -> None:
         try:
-            pool = self._make_pool(self._config.train.num_envs // self._config.host.actors, seed)
+            envs = self._make_envs(self._config.train.num_envs // self._config.host.actors, seed)
             try:
-                self._act_without_end(index, pool, act, memory, key)
+                self._act_without_end(index, envs, act, memory, key)
             finally:
-                pool.close()
+                envs.close()
         except BaseException as error:  # for the learner's thread, whatever it is
             self._errors.put(error)
 
-    def _act_without_end(self, index: int, pool: HostPool, act: Act, memory: Memory, key: Key) -> None:
-        tape = _Tape(self._config.atari.stack, self._spec.num_actions, pool.recv())
+    def _act_without_end(self, index: int, envs: HostEnvs, act: Act, memory: Memory, key: Key) -> None:
+        tape = _Tape(self._config.atari.stack, self._spec.num_actions, envs.recv())
         waited = 0.0
         while not self._stop.is_set():
             start = time.perf_counter()
@@ -109,8 +108,8 @@ class Actors:
             for _ in range(self._config.train.sequence_length):
                 chosen, logits, memory, key = act(params, memory, tape.obs, key)
                 action = np.asarray(chosen)
-                pool.send(action)
-                tape.add(action, np.asarray(logits), pool.recv())
+                envs.send(action)
+                tape.add(action, np.asarray(logits), envs.recv())
             acting = time.perf_counter() - start
             block = tape.block(carry, updates, waited / (waited + acting))
             waited = self._hand_over(block)

@@ -11,24 +11,29 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from purejax_sc import networks
 from purejax_sc.acting import episodes
-from purejax_sc.acting.episodes import MAX_STEPS
 from purejax_sc.acting.policy import act, acting_params
 from purejax_sc.agent import muesli, transforms
-from purejax_sc.config import Config, Hyper
+from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
+from purejax_sc.envs.base import DriverState
+from purejax_sc.networks import make_model
 from purejax_sc.training import replay
-from purejax_sc.training.iteration import TrainState, as_arrays, check_memory, learn, sequence_shapes, swap_time
-from purejax_sc.types import (
-    Array,
-    Env,
-    Key,
-    Model,
-    Params,
+from purejax_sc.training.iteration import (
+    Nothing,
+    TrainState,
+    as_arrays,
+    check_replay_fits,
+    device_memory,
+    learn,
+    swap_time,
 )
+from purejax_sc.training.replay import ReplayState
+from purejax_sc.types import Array, Env, Key, Model, Params, Sequence
 
 JUDGE = 1  # apart from the other uses of a key
+
+DeviceState = TrainState[DriverState, ReplayState | Nothing]
 
 
 class Trainer(NamedTuple):
@@ -39,88 +44,121 @@ class Trainer(NamedTuple):
     nothing that learning depends on.
     """
 
-    init: Callable[[Key], TrainState]
-    iterate: Callable[[TrainState, Hyper], tuple[TrainState, dict[str, Array]]]
-    judge: Callable[[TrainState], tuple[TrainState, dict[str, Array]]]
+    init: Callable[[Key], DeviceState]
+    iterate: Callable[[DeviceState, Hyper], tuple[DeviceState, dict[str, Array]]]
+    judge: Callable[[DeviceState], tuple[DeviceState, dict[str, Array]]]
 
 
-def make_trainer(config: Config, env: Env | None = None, num_seeds: int = 1, axis: str | None = None) -> Trainer:
-    """Build the parts and refuse what cannot run. `env` replaces the one that `config.env` names.
+class Parts(NamedTuple):
+    """What a trainer is made of. axis: name of the mesh axis along which devices share a run, if they do."""
+
+    config: Config
+    env: Env
+    model: Model
+    learner: muesli.Learner
+    axis: str | None
+
+    @property
+    def judged(self) -> bool:
+        """Whether the agent plays against opponents now and then."""
+        return self.env.spec.two_player and self.config.arena.games > 0
+
+    def own(self, key: Key) -> Key:
+        """A device's own randomness: environments, replay and imagination differ, parameters do not."""
+        return key if self.axis is None else jax.random.fold_in(key, jax.lax.axis_index(self.axis))
+
+
+def make_trainer(
+    config: Config, env: Env | None = None, model: Model | None = None, num_seeds: int = 1, axis: str | None = None
+) -> Trainer:
+    """Build the parts and refuse what cannot run.
 
     Args:
+      env:       replaces the one that `config.env` names.
+      model:     replaces the network that `config.network` describes.
       num_seeds: how many the caller will train side by side in memory; only the check of the replay's size asks.
-      axis: name of the mesh axis along which devices share a run. `config` is then one device's part of it.
+      axis:      name of the mesh axis along which devices share a run. `config` is then one device's part of it.
 
     Raises ConfigError: unknown environment, a network that does not fit it, a replay that does not fit in memory.
     """
     env = env or make_env(config)
-    model = networks.make_model(config, env.spec)
-    learner = muesli.make_learner(config, model, env.spec, axis)
-    num_envs, capacity = config.train.num_envs, config.replay_capacity_sequences
-    judged = env.spec.two_player and config.arena.games > 0
-
-    def own(key: Key) -> Key:
-        """A device's own randomness: environments, replay and imagination differ, parameters do not."""
-        return key if axis is None else jax.random.fold_in(key, jax.lax.axis_index(axis))
-
-    def init(key: Key) -> TrainState:
-        key_learner, key_env, key_rest = jax.random.split(key, 3)
-        driver = base.init(env, own(key_env), num_envs)
-        row = sequence_shapes(config, env, model)
-        ring = replay.init(row, capacity) if config.replay_sequences else ()
-        state = learner.init(key_learner)
-        earlier = jax.tree.map(jnp.copy, state.params) if judged else ()  # a copy: the driver donates both
-        return TrainState(state, driver, model.initial_carry(num_envs), ring, earlier, key_rest)
-
-    def iterate(state: TrainState, hyper: Hyper) -> tuple[TrainState, dict[str, Array]]:
-        key, key_act, key_learn, key_pool = jax.random.split(state.key, 4)
-        params = acting_params(config, state.learner)
-        driver, carry, fresh, episodes = act(env, model, params, state.driver, state.carry, own(key_act), hyper, config)
-        rows = swap_time(fresh)
-        ring = replay.add(state.replay, rows) if config.replay_sequences else ()
-        new, metrics = learn(config, learner, state.learner, rows, ring, own(key_learn), hyper, swap_time)
-        episodes = episodes if axis is None else jax.lax.psum(episodes, axis)
-        driver = driver._replace(pool=env.refresh(own(key_pool), driver.pool, episodes))
-        metrics |= {"episode_count": episodes.count, "episode_length_sum": episodes.length_sum}
-        if not env.spec.two_player:  # the winner of self-play is the agent, and so is the loser
-            metrics |= {"episode_return_sum": episodes.return_sum}
-        metrics |= {f"episode_{name}_sum": value for name, value in episodes.metric_sums.items()}
-        return TrainState(new, driver, carry, ring, state.earlier, key), metrics
-
-    def judge(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
-        if not judged:
-            return state, {"episode_return": jnp.array(jnp.nan)} if env.spec.two_player else {}
-        params = acting_params(config, state.learner)
-        until = round(config.arena.earlier * config.num_updates)
-        earlier = jax.tree.map(partial(jnp.where, state.learner.updates <= until), params, state.earlier)
-        # the key goes on as if nothing had been drawn from it here
-        key_random, key_earlier = jax.random.split(own(jax.random.fold_in(state.key, JUDGE)))
-        result = partial(_result, config, env, model)
-        metrics = {
-            "episode_return": result(params, None, key_random),
-            "result_earlier": result(params, state.earlier, key_earlier),
-        }
-        return state._replace(earlier=earlier), transforms.device_mean(metrics, axis)
-
-    check_memory(config, env, model, num_seeds)
-    return Trainer(init, iterate, judge)
+    if not env.spec.two_player and config.arena != ArenaConfig():
+        raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
+    model = model or make_model(config, env.spec)
+    parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis), axis)
+    need = num_seeds * replay_bytes(config, env, model)
+    check_replay_fits(config, need, device_memory(jax.local_devices()[0]), "the device", num_seeds)
+    return Trainer(partial(_init, parts), partial(_iterate, parts), partial(_judge, parts))
 
 
-def _result(config: Config, env: Env, model: Model, params: Params, opponent: Params | None, key: Key) -> Array:
+def _init(parts: Parts, key: Key) -> DeviceState:
+    config, model = parts.config, parts.model
+    key_learner, key_env, key_rest = jax.random.split(key, 3)
+    driver = base.init(parts.env, parts.own(key_env), config.train.num_envs)
+    ring: ReplayState | Nothing = ()
+    if config.replay_sequences:
+        ring = replay.init(sequence_shapes(config, parts.env, model), config.replay_capacity_sequences)
+    state = parts.learner.init(key_learner)
+    earlier = jax.tree.map(jnp.copy, state.params) if parts.judged else ()  # a copy: the driver donates both
+    return TrainState(state, driver, model.initial_carry(config.train.num_envs), ring, earlier, key_rest)
+
+
+def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceState, dict[str, Array]]:
+    config, env, model, learner, axis = parts
+    key, key_act, key_learn, key_shared = jax.random.split(state.key, 4)
+    params = acting_params(config, state.learner)
+    key_act = parts.own(key_act)
+    driver, carry, fresh, ended = act(env, model, params, state.driver, state.carry, key_act, hyper, config)
+    rows = swap_time(fresh)
+    ring = replay.add(state.replay, rows) if isinstance(state.replay, ReplayState) else ()
+    new, metrics = learn(config, learner, state.learner, rows, ring, parts.own(key_learn), hyper, swap_time)
+    ended = ended if axis is None else jax.lax.psum(ended, axis)
+    driver = driver._replace(shared=env.refresh(parts.own(key_shared), driver.shared, ended))
+    metrics |= {"episode_count": ended.count, "episode_length_sum": ended.length_sum}
+    if not env.spec.two_player:  # the winner of self-play is the agent, and so is the loser
+        metrics |= {"episode_return_sum": ended.return_sum}
+    metrics |= {f"episode_{name}_sum": value for name, value in ended.metric_sums.items()}
+    return TrainState(new, driver, carry, ring, state.earlier, key), metrics
+
+
+def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Array]]:
+    """Play against random moves, and against what acted earlier in the run."""
+    config = parts.config
+    if not parts.judged:
+        return state, {"episode_return": jnp.array(jnp.nan)} if parts.env.spec.two_player else {}
+    params = acting_params(config, state.learner)
+    until = round(config.arena.earlier * config.num_updates)
+    earlier = jax.tree.map(partial(jnp.where, state.learner.updates <= until), params, state.earlier)
+    # the key goes on as if nothing had been drawn from it here
+    key_random, key_earlier = jax.random.split(parts.own(jax.random.fold_in(state.key, JUDGE)))
+    metrics = {
+        "episode_return": _result(parts, params, None, key_random),
+        "result_earlier": _result(parts, params, state.earlier, key_earlier),
+    }
+    return state._replace(earlier=earlier), transforms.device_mean(metrics, parts.axis)
+
+
+def _result(parts: Parts, params: Params, opponent: Params | Nothing | None, key: Key) -> Array:
     """Mean result, from -1 to 1, of games against other parameters, or against uniformly random moves."""
+    config, env, model = parts.config, parts.env, parts.model
     sampled = episodes.make_choices(model, env.spec, config.hyper.discount)["sampled"]
-    sides = [episodes.uniform() if x is None else episodes.agent(model, sampled, x) for x in (params, opponent)]
-    return jnp.mean(episodes.play(env, tuple(sides), key, config.arena.games, MAX_STEPS).episode_return)
+    sides = [
+        episodes.agent(model, sampled, x) if isinstance(x, Params) else episodes.uniform() for x in (params, opponent)
+    ]
+    played = episodes.play(env, tuple(sides), key, config.arena.games, episodes.MAX_STEPS)
+    return jnp.mean(played.episode_return)
 
 
-def make_train(config: Config, env: Env | None = None) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
+def make_train(
+    config: Config, env: Env | None = None, model: Model | None = None
+) -> Callable[..., tuple[DeviceState, dict[str, Array]]]:
     """train(key, hyper=None) -> (state, metrics [num_iterations]): a whole run, one pure function.
 
     `hyper` overrides `config.hyper`; its fields may be traced. Raises ConfigError as `make_trainer`.
     """
-    trainer = make_trainer(config, env)
+    trainer = make_trainer(config, env, model)
 
-    def train(key: Key, hyper: Hyper | None = None) -> tuple[TrainState, dict[str, Array]]:
+    def train(key: Key, hyper: Hyper | None = None) -> tuple[DeviceState, dict[str, Array]]:
         hyper = as_arrays(config.hyper if hyper is None else hyper)
         return jax.lax.scan(
             lambda state, _: trainer.iterate(state, hyper), trainer.init(key), length=config.num_iterations
@@ -129,18 +167,18 @@ def make_train(config: Config, env: Env | None = None) -> Callable[..., tuple[Tr
     return train
 
 
-def make_chunk(trainer: Trainer) -> Callable[[TrainState, Hyper, Array], tuple[TrainState, dict[str, Array]]]:
+def make_chunk(trainer: Trainer) -> Callable[[DeviceState, Hyper, Array], tuple[DeviceState, dict[str, Array]]]:
     """chunk(state, hyper, n) -> (state, metrics averaged over n iterations, and the judge's), for a host that looks in
     between.
 
     n is traced: one compiled program serves chunks of every length.
     """
 
-    def chunk(state: TrainState, hyper: Hyper, n: Array) -> tuple[TrainState, dict[str, Array]]:
+    def chunk(state: DeviceState, hyper: Hyper, n: Array) -> tuple[DeviceState, dict[str, Array]]:
         hyper = as_arrays(hyper)
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(trainer.iterate, state, hyper)[1])
 
-        def body(_: Array, carry: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
+        def body(_: Array, carry: tuple[DeviceState, dict[str, Array]]) -> tuple[DeviceState, dict[str, Array]]:
             state, totals = carry
             state, metrics = trainer.iterate(state, hyper)
             return state, jax.tree.map(jnp.add, totals, metrics)
@@ -150,3 +188,22 @@ def make_chunk(trainer: Trainer) -> Callable[[TrainState, Hyper, Array], tuple[T
         return state, jax.tree.map(lambda x: x / n, totals) | judged
 
     return chunk
+
+
+def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
+    """Shapes and dtypes of one stored row: a sequence without its batch axis."""
+
+    def make(key: Key) -> Sequence:
+        key_params, key_env, key_act = jax.random.split(key, 3)
+        driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
+        return swap_time(act(env, model, model.init(key_params), driver, carry, key_act, config.hyper, config)[2])
+
+    shapes = jax.eval_shape(make, jax.random.key(0))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
+
+
+def replay_bytes(config: Config, env: Env, model: Model) -> int:
+    """Memory of the replay of one seed."""
+    if not config.replay_sequences:
+        return 0
+    return replay.num_bytes(sequence_shapes(config, env, model), config.replay_capacity_sequences)

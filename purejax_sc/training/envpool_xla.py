@@ -6,7 +6,6 @@ Against `sebulba` it has no thread, no queue and no copy of frames through Pytho
 Iterations are single calls, as convolutions are slower within a compiled loop on a CPU.
 """
 
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,11 +23,20 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config, Hyper
 from purejax_sc.envs.host import HostProgram, HostStep, first_step, next_step, stacked_spec
 from purejax_sc.training import devices, replay
-from purejax_sc.training.actors import ACTING, LAST
+from purejax_sc.training.actors import ACTING
 from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
 from purejax_sc.training.devices import SEED, Layout
 from purejax_sc.training.host_rows import as_batch, row_shapes
-from purejax_sc.training.iteration import TrainState, as_arrays, check_replay_fits, learn
+from purejax_sc.training.iteration import (
+    TrainState,
+    as_arrays,
+    check_replay_fits,
+    device_memory,
+    episode_score,
+    learn,
+    no_returns,
+    replay_text,
+)
 from purejax_sc.types import Array, EnvSpec, Key, Observation, Params, Sequence, Tree
 
 
@@ -70,20 +78,14 @@ class Driver:
         self._row = row_shapes(config, spec, self._model)
         self._hyper = as_arrays(config.hyper)
         self._live: Live | None = None
-        device = layout.mesh.devices.flat[0]
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        memory = (device.memory_stats() or {}).get("bytes_limit", memory)
-        check_replay_fits(config, self._replay_bytes, memory, "the device")
+        check_replay_fits(config, self._replay_bytes, device_memory(layout.mesh.devices.flat[0]), "the device")
         # a resumed run begins new episodes, of the same seeds
         self._games = make_games(config.train.num_envs, config.seed)
 
     @property
     def replay_text(self) -> str:
         """The size of the replay, for the user."""
-        if not self._config.replay_sequences:
-            return "no replay: every batch is all fresh"
-        steps = self._config.replay_capacity_sequences * self._config.train.sequence_length
-        return f"the replay of {steps:,} steps takes {self._replay_bytes / 2**30:.2f} GiB of the device"
+        return replay_text(self._config, self._replay_bytes, "the device")
 
     def compile(self) -> Program:
         """Compile what plays the games, behind the interface of the program on the device."""
@@ -113,14 +115,13 @@ class Driver:
             states, self._live, metrics = self._iterate(states, self._live, self._hyper)
             said.append(metrics)
         values = {name: np.array([np.mean([float(x[name]) for x in said])], np.float32) for name in said[0]}
-        score = np.nanmean(states.driver) if np.isfinite(states.driver).any() else np.nan
-        return states, values | {"episode_score": np.array([score], np.float32)}
+        return states, values | {"episode_score": episode_score(np.asarray(states.driver))}
 
     def _init(self) -> TrainState:
         """States before any update, with one row."""
         key_learner, key = jax.random.split(jax.random.key(self._config.seed))
         ring = replay.init(self._row, self._config.replay_capacity_sequences) if self._config.replay_sequences else ()
-        state = TrainState(self._learner.init(key_learner), jnp.full(LAST, jnp.nan), (), ring, (), key)
+        state = TrainState(self._learner.init(key_learner), jnp.asarray(no_returns()), (), ring, (), key)
         return jax.tree.map(lambda x: x[None], state)
 
     def _first(self, handle: Any, key: Key) -> Live:
@@ -182,7 +183,7 @@ def episodes(steps: HostStep) -> dict[str, Array]:
 
 
 def latest(returns: Array, steps: HostStep) -> Array:
-    """The returns [LAST] of the last episodes, the newest last and NaN before there were any, after steps [T, B]."""
+    """The returns of the last episodes after steps [T, B], the newest last and NaN before there were any."""
     ended = jnp.where(steps.ended, steps.episode_return, jnp.nan)
     known = jnp.concatenate([returns, ended.reshape(-1)])
     return known[jnp.argsort(jnp.isfinite(known), stable=True)][-len(returns) :]

@@ -1,41 +1,37 @@
-"""One iteration of training, but for acting: what the drivers share."""
+"""One iteration of training, but for acting: what the drivers share. Drivers are `anakin`, `sebulba`, `envpool_xla`."""
 
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from purejax_sc.acting.policy import act
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, Hyper
-from purejax_sc.envs import base
 from purejax_sc.training import replay
-from purejax_sc.types import (
-    Array,
-    Env,
-    Key,
-    LearnerState,
-    Model,
-    Sequence,
-    Tree,
-)
+from purejax_sc.types import Array, Key, LearnerState, Params, Sequence, Tree
+
+LAST_EPISODES = 200  # whose mean return is the paper's score
+Nothing = tuple[()]  # in place of what a run does not have
+Driver = TypeVar("Driver")
+Ring = TypeVar("Ring")
 
 
-class TrainState(NamedTuple):
+class TrainState(NamedTuple, Generic[Driver, Ring]):
     """Everything that a run carries from one iteration to the next.
 
-    driver: base.DriverState; with environments on the host, the returns of the last episodes.
-    carry: the actor's recurrent state [num_envs, ...]. replay: replay.ReplayState, or () when the batch is all fresh.
+    driver: envs.base.DriverState; with environments on the host, the returns [LAST_EPISODES] of the last episodes.
+    carry: the actor's recurrent state [num_envs, ...]. replay: ReplayState or RingState, () when a batch is all fresh.
     earlier: Params that acted earlier in the run, an opponent to be judged against; () where nobody is judged.
     """
 
     learner: LearnerState
-    driver: Any
+    driver: Driver
     carry: Tree
-    replay: Any
-    earlier: Any
+    replay: Ring
+    earlier: Params | Nothing
     key: Key
 
 
@@ -58,10 +54,7 @@ def learn(
         fresh, key = x
         key_sample, key_update = jax.random.split(key)
         if config.replay_sequences:
-            old = replay.sample(ring, key_sample, config.replay_sequences)
-            if config.replay.carry == "zero":  # N2
-                old = old._replace(carry=jax.tree.map(jnp.zeros_like, old.carry))
-            fresh = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), fresh, old)
+            fresh = join(config, fresh, replay.sample(ring, key_sample, config.replay_sequences), jnp)
         return learner.update(state, as_batch(fresh), key_update, hyper)
 
     num = config.updates_per_iteration
@@ -73,41 +66,23 @@ def learn(
     return state, jax.tree.map(jnp.mean, metrics)
 
 
+def join(config: Config, fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
+    """Fresh rows and replayed ones as one batch, with the arrays of `xp`: NumPy or jax.numpy."""
+    if config.replay.carry == "zero":  # N2
+        old = old._replace(carry=jax.tree.map(xp.zeros_like, old.carry))
+    joined: Sequence = jax.tree.map(lambda a, b: xp.concatenate([a, b]), fresh, old)
+    return joined
+
+
 def as_arrays(hyper: Hyper) -> Hyper:
     """float32 arrays, so that a number given by config and the same number traced take the same path."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), hyper)
-
-
-def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
-    """Shapes and dtypes of one stored row: a sequence without its batch axis."""
-
-    def make(key: Key) -> Sequence:
-        key_params, key_env, key_act = jax.random.split(key, 3)
-        driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
-        return swap_time(act(env, model, model.init(key_params), driver, carry, key_act, config.hyper, config)[2])
-
-    shapes = jax.eval_shape(make, jax.random.key(0))
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
 
 
 def swap_time(sequence: Sequence) -> Sequence:
     """[T, B, ...] <-> [B, T, ...]; the carry has no time axis."""
     swapped = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), sequence._replace(carry=()))
     return swapped._replace(carry=sequence.carry)
-
-
-def replay_bytes(config: Config, env: Env, model: Model) -> int:
-    """Memory of the replay of one seed."""
-    if not config.replay_sequences:
-        return 0
-    return replay.num_bytes(sequence_shapes(config, env, model), config.replay_capacity_sequences)
-
-
-def check_memory(config: Config, env: Env, model: Model, num_seeds: int) -> None:
-    stats = jax.local_devices()[0].memory_stats() or {}
-    memory = stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    need = num_seeds * replay_bytes(config, env, model)
-    check_replay_fits(config, need, memory, "the device", num_seeds)
 
 
 def check_replay_fits(config: Config, need: int, memory: int, owner: str, num_seeds: int = 1) -> None:
@@ -118,3 +93,32 @@ def check_replay_fits(config: Config, need: int, memory: int, owner: str, num_se
             f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), {owner}"
             f" has {memory / 2**30:.1f} GiB: set replay.capacity={fits} or less"
         )
+
+
+def main_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def device_memory(device: jax.Device) -> int:
+    """Bytes of a device's memory; those of the machine where it says nothing, as on a CPU."""
+    return int((device.memory_stats() or {}).get("bytes_limit", main_memory()))
+
+
+def replay_text(config: Config, num_bytes: int, owner: str) -> str:
+    """The size of a replay, for the user. owner: where it lies."""
+    if not config.replay_sequences:
+        return "no replay: every batch is all fresh"
+    steps = config.replay_capacity_sequences * config.train.sequence_length
+    return f"the replay of {steps:,} steps takes {num_bytes / 2**30:.2f} GiB of {owner}"
+
+
+def no_returns() -> np.ndarray:
+    """The returns [LAST_EPISODES] of the last episodes, the newest last, before there were any: NaN."""
+    return np.full(LAST_EPISODES, np.nan, np.float32)
+
+
+def episode_score(returns: np.ndarray) -> np.ndarray:
+    """The paper's score, float32 [1]: the mean of the returns that are known; NaN before the first."""
+    known = returns[np.isfinite(returns)]
+    return np.array([known.mean() if len(known) else np.nan], np.float32)

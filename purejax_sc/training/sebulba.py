@@ -8,7 +8,6 @@ Nothing here is a loss, a target or an optimiser.
 """
 
 import errno
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,12 +26,22 @@ from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
 from purejax_sc.training import devices
-from purejax_sc.training.actors import ACTING, LAST, Actors, Block, MakePool
+from purejax_sc.training.actors import ACTING, Actors, Block, MakeEnvs
 from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
 from purejax_sc.training.devices import DATA, SEED, Layout
 from purejax_sc.training.host_replay import HostReplay
 from purejax_sc.training.host_rows import as_batch, row_shapes
-from purejax_sc.training.iteration import TrainState, as_arrays, check_replay_fits
+from purejax_sc.training.iteration import (
+    LAST_EPISODES,
+    TrainState,
+    as_arrays,
+    check_replay_fits,
+    episode_score,
+    join,
+    main_memory,
+    no_returns,
+    replay_text,
+)
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 Update = Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Key, dict[str, Array]]]
@@ -77,12 +86,12 @@ def actor_devices(config: Config, layout: Layout) -> list[Any]:
 class Driver:
     """What a run on the host holds beside its states: compiled functions, actors, the replay."""
 
-    def __init__(self, config: Config, spec: EnvSpec, make_pool: MakePool, layout: Layout, resume: bool) -> None:
+    def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs, layout: Layout, resume: bool) -> None:
         """Nothing runs and nothing is written yet.
 
         Args:
           spec:      of the environments: obs_shape is that of one frame.
-          make_pool: makes an actor's environments, in the actor's thread.
+          make_envs: makes an actor's environments, in the actor's thread.
           layout:    the learner's devices: `train.data_shards` of them.
           resume:    a replay file that exists is of this run.
 
@@ -90,7 +99,7 @@ class Driver:
         memory, a replay file that exists.
         """
         seen = stacked_spec(spec, config.atari.stack)
-        self._config, self._spec, self._make_pool, self._layout = config, spec, make_pool, layout
+        self._config, self._spec, self._make_envs, self._layout = config, spec, make_envs, layout
         self._devices = actor_devices(config, layout)
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
@@ -98,8 +107,7 @@ class Driver:
         path = Path(config.replay.file) if config.replay.file else None
         self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
         if path is None:
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            check_replay_fits(config, self._replay.num_bytes, memory, "this machine")
+            check_replay_fits(config, self._replay.num_bytes, main_memory(), "this machine")
         elif path.exists() and not resume:
             raise ConfigError(f"replay.file={path} exists: remove it, choose another, or --resume the run that made it")
         self._hyper = as_arrays(config.hyper)
@@ -110,12 +118,7 @@ class Driver:
     @property
     def replay_text(self) -> str:
         """The size of the replay, for the user."""
-        config = self._config
-        if not config.replay_sequences:
-            return "no replay: every batch is all fresh"
-        steps = config.replay_capacity_sequences * config.train.sequence_length
-        where = config.replay.file or "main memory"
-        return f"the replay of {steps:,} steps takes {self._replay.num_bytes / 2**30:.2f} GiB of {where}"
+        return replay_text(self._config, self._replay.num_bytes, self._config.replay.file or "main memory")
 
     def compile(self) -> Program:
         """Compile what runs in the loop, behind the interface of the program on the device. Its states have one row.
@@ -146,7 +149,7 @@ class Driver:
         """States before any update."""
         rows = NamedSharding(self._layout.mesh, PartitionSpec(SEED))
         learner, key = jax.device_put(jax.tree.map(lambda x: x[None], self._init_row()), rows)
-        return TrainState(learner, _no_returns(), (), self._ring(), (), key)
+        return TrainState(learner, no_returns()[None], (), self._ring(), (), key)
 
     def chunk(self, states: TrainState, n: int) -> tuple[TrainState, dict[str, np.ndarray]]:
         """n iterations: blocks from the actors, the replay, updates. The states are used up."""
@@ -182,10 +185,8 @@ class Driver:
             each = slice(i * config.fresh_sequences, (i + 1) * config.fresh_sequences)
             batch = jax.tree.map(lambda x, each=each: x[each], rows)
             if config.replay_sequences:
-                old = self._replay.sample(np.random.default_rng([config.seed, updates + i]), config.replay_sequences)
-                if config.replay.carry == "zero":  # N2
-                    old = old._replace(carry=jax.tree.map(np.zeros_like, old.carry))
-                batch = jax.tree.map(lambda a, b: np.concatenate([a, b]), batch, old)
+                rng = np.random.default_rng([config.seed, updates + i])
+                batch = join(config, batch, self._replay.sample(rng, config.replay_sequences), np)
             yield jax.device_put(batch, sharding)
 
     def start(self, states: TrainState, updates: int) -> Actors:
@@ -196,7 +197,7 @@ class Driver:
         memory, key = self._memory(), jax.random.fold_in(jax.random.key(config.seed), ACTING)
         key = jax.random.fold_in(key, updates)
         seeds = np.random.SeedSequence([config.seed, updates]).generate_state(config.host.actors) >> 1
-        actors = Actors(config, self._spec, self._make_pool)
+        actors = Actors(config, self._spec, self._make_envs)
         actors.publish(self._copies(states.learner), updates)
         for i, seed in enumerate(seeds):
             device = self._device(i)
@@ -243,7 +244,7 @@ class Driver:
         """Of the states: what lives on the learner's devices as shapes with shardings, the rest as arrays."""
         row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
         learner, key = devices.put_shapes(self._layout, row, PartitionSpec(SEED))
-        return TrainState(learner, _no_returns(), (), self._ring(), (), key)
+        return TrainState(learner, no_returns()[None], (), self._ring(), (), key)
 
 
 class _Log:
@@ -282,17 +283,11 @@ class _Log:
     def averages(self, n: int) -> dict[str, np.ndarray]:
         """Of the updates; of episodes the sums over n; how old the acting parameters were; who waited for whom."""
         returns = np.concatenate([self.returns[0], np.array(self._ended, np.float32)])
-        self.returns = returns[None, -LAST:]
-        known = self.returns[np.isfinite(self.returns)]
+        self.returns = returns[None, -LAST_EPISODES:]
         values: dict[str, Any] = {name: sum(sums[name] for sums in self._sums) / n for name in self._sums[0]}
-        values["episode_score"] = known.mean() if len(known) else np.nan
         values["lag_updates"] = np.mean(self._lags)
         values["actors_waiting"] = np.mean(self._idle)
         values["learner_waiting"] = self._waited / (time.perf_counter() - self._begin)
         learning = {name: np.mean([x[name] for x in self._learning], axis=0) for name in self._learning[0]}
-        return learning | {name: np.array([value], np.float32) for name, value in values.items()}
-
-
-def _no_returns() -> np.ndarray:
-    """The returns [1, LAST] of the last episodes, the newest last, before there were any."""
-    return np.full((1, LAST), np.nan, np.float32)
+        arrays = {name: np.array([value], np.float32) for name, value in values.items()}
+        return learning | arrays | {"episode_score": episode_score(self.returns)}

@@ -24,7 +24,7 @@ CONFIG = from_tree(
         "train": {"num_envs": 8, "sequence_length": 6},
     }
 )
-SPEC = stacked_spec(host_games.CountingPool().spec, 2)
+SPEC = stacked_spec(host_games.CountingEnvs().spec, 2)
 MODEL = networks.make_model(CONFIG, SPEC)
 
 
@@ -33,7 +33,7 @@ def always(action: int):
 
 
 def play(choose, max_steps=100):
-    pool, params = host_games.CountingPool(LENGTHS), MODEL.init(jax.random.key(0))
+    pool, params = host_games.CountingEnvs(LENGTHS), MODEL.init(jax.random.key(0))
     return host_episodes.play(CONFIG, pool, MODEL, choose, params, jax.random.key(1), max_steps)
 
 
@@ -55,8 +55,8 @@ def test_episodes_beyond_the_limit_are_cut_there():
 
 @pytest.fixture
 def agents(monkeypatch):
-    single = host_games.CountingPool().spec
-    monkeypatch.setattr(evaluate, "make_host_pool", lambda config, num, seed: host_games.CountingPool(LENGTHS[:num]))
+    single = host_games.CountingEnvs().spec
+    monkeypatch.setattr(evaluate, "make_host_envs", lambda config, num, seed: host_games.CountingEnvs(LENGTHS[:num]))
     monkeypatch.setattr(evaluate, "make_spec", lambda config: single)
     monkeypatch.setattr(evaluate, "network_spec", lambda config: SPEC)
     state = muesli.make_learner(CONFIG, MODEL, SPEC).init(jax.random.key(0))

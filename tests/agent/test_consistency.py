@@ -9,7 +9,7 @@ import pytest
 from helpers import references
 
 from purejax_sc.agent import consistency, losses, transforms
-from purejax_sc.agent.consistency import SC_UPDATES, Gates, Rollout
+from purejax_sc.agent.consistency import UPDATES, Gates, Rollout
 from purejax_sc.types import Model, Params
 
 BINS, BINS_MAX = 21, 2.5  # support in transformed units; spacing 1/4, so no test number lies on an atom
@@ -75,7 +75,7 @@ jitted_grads = jax.jit(jax.grad(deep_loss), static_argnums=(1, 2, 4, 5, 6))
 
 def deep_grads(update, loss="cross_entropy", epsilon=0.0, with_root=False, include_last=False, unroll=3):
     """Of `deep_loss` by part, at the same parameters always."""
-    return jitted_grads(deep_params(), SC_UPDATES[update], loss, epsilon, with_root, include_last, unroll)
+    return jitted_grads(deep_params(), UPDATES[update], loss, epsilon, with_root, include_last, unroll)
 
 
 def moved(grads):
@@ -106,14 +106,14 @@ MOVED = {
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
 @pytest.mark.parametrize("epsilon", [0.0, 0.5])
-@pytest.mark.parametrize("update", SC_UPDATES)
+@pytest.mark.parametrize("update", UPDATES)
 def test_every_update_moves_its_parts_and_no_others(update, epsilon, loss):
     """In particular never the root heads and never a policy; off-policy too."""
     grads = deep_grads(update, loss, epsilon)
     assert moved(grads) == MOVED[update]
 
 
-@pytest.mark.parametrize("update", SC_UPDATES)
+@pytest.mark.parametrize("update", UPDATES)
 def test_including_the_root_adds_only_the_root_value(update):
     grads = deep_grads(update, with_root=True)
     # Reverse fixes the prediction, and on-policy the target of k = 0 does not contain v^0.
@@ -142,21 +142,21 @@ def test_gradients_add_up(float64, loss, epsilon, with_root):
 
     What cross-entropy lacks is a zero gradient at self-consistency, since it also sharpens the predicted distribution.
     """
-    g = {update: deep_grads(update, loss, epsilon, with_root) for update in SC_UPDATES}
+    g = {update: deep_grads(update, loss, epsilon, with_root) for update in UPDATES}
     tree_allclose(g["residual"], jax.tree.map(jnp.add, g["direct"], g["reverse"]), rtol=1e-9, atol=1e-12)
     tree_allclose(g["direct"], jax.tree.map(jnp.add, g["dyna"], g["model_only"]), rtol=1e-9, atol=1e-12)
 
 
 def test_gates_leave_the_loss_itself_alone():
-    values = jax.jit(lambda params: [deep_loss(params, gates) for gates in SC_UPDATES.values()])(deep_params())
+    values = jax.jit(lambda params: [deep_loss(params, gates) for gates in UPDATES.values()])(deep_params())
     np.testing.assert_allclose(values, values[0], rtol=1e-6)
 
 
 def test_traced_gates_equal_python_gates():
-    gates = Gates(*(jnp.array(column) for column in zip(*SC_UPDATES.values(), strict=True)))
+    gates = Gates(*(jnp.array(column) for column in zip(*UPDATES.values(), strict=True)))
     one = jax.grad(lambda params, gates: deep_loss(params, gates, with_root=True))
     traced = jax.jit(jax.vmap(one, (None, 0)))(deep_params(), gates)
-    for i, update in enumerate(SC_UPDATES):
+    for i, update in enumerate(UPDATES):
         expected = deep_grads(update, with_root=True)
         tree_allclose(jax.tree.map(lambda x, i=i: x[i], traced), expected, rtol=2e-4, atol=2e-5)
 
@@ -201,7 +201,7 @@ def test_targets_equal_slow_loop(lambda_, discount):
     rollout, e = random_rollout()
     v = values_of(model, params, rollout, e)
     expected = references.sc_targets(rollout.reward, v, rollout.rho, discount, lambda_)
-    args = (model, params, rollout, discount, SC_UPDATES["direct"], lambda_)
+    args = (model, params, rollout, discount, UPDATES["direct"], lambda_)
     np.testing.assert_allclose(consistency.sc_errors(*args).target, expected[1:], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(consistency.sc_errors(*args, root=e).target, expected, rtol=1e-4, atol=1e-5)
 
@@ -211,7 +211,7 @@ def test_on_policy_targets_are_n_step_returns():
     rollout, e = random_rollout(unroll=3)
     rollout = rollout._replace(rho=jnp.ones((3, ROOTS)))
     v, r = values_of(model, params, rollout, e), np.asarray(rollout.reward)
-    target = consistency.sc_errors(model, params, rollout, 0.5, SC_UPDATES["direct"], root=e).target
+    target = consistency.sc_errors(model, params, rollout, 0.5, UPDATES["direct"], root=e).target
     np.testing.assert_allclose(target[0], r[0] + r[1] / 2 + r[2] / 4 + v[3] / 8, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(target[1], r[1] + r[2] / 2 + v[3] / 4, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(target[2], r[2] + v[3] / 2, rtol=1e-4, atol=1e-5)
@@ -223,7 +223,7 @@ def test_the_first_action_enters_only_the_target_of_the_root():
     other = rollout._replace(reward=rollout.reward.at[0].add(5.0), rho=rollout.rho.at[0].set(0.7))
 
     def targets(rollout, root):
-        return consistency.sc_errors(model, params, rollout, 0.9, SC_UPDATES["direct"], root=root).target
+        return consistency.sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=root).target
 
     np.testing.assert_array_equal(targets(rollout, None), targets(other, None))
     np.testing.assert_allclose(targets(rollout, e)[1:], targets(other, e)[1:], rtol=1e-6)
@@ -234,7 +234,7 @@ def test_the_first_action_enters_only_the_target_of_the_root():
 def test_include_last_adds_exactly_the_last_value(with_root):
     model, params = deep_model(), deep_params()
     rollout, e = random_rollout()
-    args = (model, params, rollout, 0.9, SC_UPDATES["residual"])
+    args = (model, params, rollout, 0.9, UPDATES["residual"])
     root = e if with_root else None
     without, added = consistency.sc_errors(*args, root=root), consistency.sc_errors(*args, root=root, include_last=True)
     assert added.target.shape[0] == without.target.shape[0] + 1 == 4 + with_root
@@ -247,7 +247,7 @@ def test_include_last_adds_exactly_the_last_value(with_root):
 def test_a_single_step_with_only_the_last_term():
     model, params = deep_model(), deep_params()
     rollout, e = random_rollout(unroll=1)
-    errors = consistency.sc_errors(model, params, rollout, 0.9, SC_UPDATES["direct"], include_last=True)
+    errors = consistency.sc_errors(model, params, rollout, 0.9, UPDATES["direct"], include_last=True)
     np.testing.assert_allclose(errors.target, values_of(model, params, rollout, e)[1:], rtol=1e-5)
     assert errors.prediction.shape == (1, ROOTS, BINS)
 
@@ -255,7 +255,7 @@ def test_a_single_step_with_only_the_last_term():
 def test_predictions_are_the_value_heads_of_each_state():
     model, params = deep_model(), deep_params()
     rollout, e = random_rollout()
-    prediction = consistency.sc_errors(model, params, rollout, 0.9, SC_UPDATES["direct"], root=e).prediction
+    prediction = consistency.sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=e).prediction
     np.testing.assert_allclose(prediction[0], e @ params.root_value, rtol=1e-5, atol=1e-6)
     for k in range(1, 4):
         np.testing.assert_allclose(prediction[k], rollout.z[k] @ params.value, rtol=1e-5, atol=1e-6)
@@ -323,14 +323,14 @@ def test_two_states_on_paper():
     # Discount 1/2, one action, rewards (1, 0), values (2, 4), all transitions 1/2, rollouts from state 0.
     # k = 0: 1 + 3/2 - 2 = 1/2.   k = 1: reward 1/2, value 3 before and after: 1/2 + 3/2 - 3 = -1.
     args = (jnp.zeros((2, 1, 2)), jnp.array([[1.0], [0.0]]), jnp.array([2.0, 4.0]), jnp.ones((2, 1)), 0.5, 1)
-    squares = tabular_squares(*args, SC_UPDATES["direct"])
+    squares = tabular_squares(*args, UPDATES["direct"])
     np.testing.assert_allclose(squares[:, 0], [0.25, 1.0])
     # From state 1, k = 0: 0 + 3/2 - 4 = -5/2
     np.testing.assert_allclose(squares[:, 1], [6.25, 1.0])
 
     def from_state_0(update):
         def loss(p, r, v):
-            return jnp.sum(tabular_squares(p, r, v, *args[3:], SC_UPDATES[update])[:, 0])
+            return jnp.sum(tabular_squares(p, r, v, *args[3:], UPDATES[update])[:, 0])
 
         return jax.jit(jax.grad(loss, (0, 1, 2)))(*args[:3])
 
@@ -360,18 +360,18 @@ THROUGH = {"residual": (1, 1), "direct": (1, 0), "reverse": (0, 1)}  # the predi
 @pytest.mark.parametrize("update", THROUGH)
 def test_tabular_gradients_equal_their_closed_form(float64, update, last):
     logits, rewards, values, policy = random_mdp()
-    grads = tabular_grads(logits, rewards, values, policy, 0.9, last, SC_UPDATES[update])
+    grads = tabular_grads(logits, rewards, values, policy, 0.9, last, UPDATES[update])
     expected = references.tabular_gradients(
         transitions_of(logits), rewards, values, policy, 0.9, last, *THROUGH[update]
     )
     tree_allclose(grads, expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("update", SC_UPDATES)
+@pytest.mark.parametrize("update", UPDATES)
 def test_tabular_gradients_equal_central_differences(float64, update):
     """Of the explicit loss, in which every stopped occurrence of a parameter is an input of its own."""
     parts, policy = random_mdp()[:3], random_mdp()[3]
-    gates = SC_UPDATES[update]
+    gates = UPDATES[update]
 
     def loss(parts_now):
         def pick(gate, i):
@@ -400,17 +400,17 @@ def test_tabular_gradients_equal_central_differences(float64, update):
 
 def test_tabular_gradients_add_up(float64):
     args = random_mdp()
-    g = {name: tabular_grads(*args, 0.9, 2, gates) for name, gates in SC_UPDATES.items()}
+    g = {name: tabular_grads(*args, 0.9, 2, gates) for name, gates in UPDATES.items()}
     tree_allclose(g["residual"], jax.tree.map(jnp.add, g["direct"], g["reverse"]), rtol=1e-12, atol=1e-13)
     tree_allclose(g["direct"], jax.tree.map(jnp.add, g["dyna"], g["model_only"]), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("update", SC_UPDATES)
+@pytest.mark.parametrize("update", UPDATES)
 def test_nothing_moves_at_the_true_model_and_value(float64, update):
     logits, rewards, _, policy = random_mdp()
     m = np.einsum("sa,sat->st", policy, transitions_of(logits))
     values = np.linalg.solve(np.eye(4) - 0.9 * m, np.sum(policy * rewards, axis=-1))
-    args = (logits, rewards, values, policy, 0.9, 2, SC_UPDATES[update])
+    args = (logits, rewards, values, policy, 0.9, 2, UPDATES[update])
     assert tabular_loss(*args) < 1e-24
     for grad in tabular_grads(*args):
         np.testing.assert_allclose(grad, 0.0, atol=1e-12)
@@ -418,12 +418,12 @@ def test_nothing_moves_at_the_true_model_and_value(float64, update):
 
 def test_tabular_direct_leaves_rewards_and_the_model_at_k_0_alone(float64):
     args = random_mdp()
-    logits, rewards, values = tabular_grads(*args, 0.9, 0, SC_UPDATES["direct"])
+    logits, rewards, values = tabular_grads(*args, 0.9, 0, UPDATES["direct"])
     assert not np.any(logits)
     assert not np.any(rewards)
     assert np.all(values)
-    for update in SC_UPDATES:  # a softmax: gradients of its logits sum to 0
-        logits = tabular_grads(*args, 0.9, 2, SC_UPDATES[update])[0]
+    for update in UPDATES:  # a softmax: gradients of its logits sum to 0
+        logits = tabular_grads(*args, 0.9, 2, UPDATES[update])[0]
         np.testing.assert_allclose(logits.sum(-1), 0.0, atol=1e-12)
 
 

@@ -12,9 +12,10 @@ from helpers import host_games
 from purejax_sc import envs
 from purejax_sc.config import AtariConfig, Config, ConfigError, load
 from purejax_sc.envs import host
-from purejax_sc.envs.atari import atari_names, rom_name
-from purejax_sc.envs.host import HostPool, HostStep
+from purejax_sc.envs.atari import names, rom_name
+from purejax_sc.envs.host import HostEnvs, HostStep
 
+GAMES = [name.removeprefix("atari/") for name in names()]
 PACKAGES = {"envpool": "envpool", "ale": "ale_py"}
 FEW = ("Asterix", "Breakout", "Assault", "Berzerk", "RoadRunner")
 # One emulator frame per step, always the same response to the same actions.
@@ -29,21 +30,21 @@ def backend(request) -> str:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., HostPool]]:
+def make() -> Iterator[Callable[..., HostEnvs]]:
     """(game, num_envs, seed, options) -> a pool that is closed after the test."""
     pools = []
 
-    def make_pool(game: str, num_envs: int = 1, seed: int = 0, **options: Any) -> HostPool:
+    def make_envs(game: str, num_envs: int = 1, seed: int = 0, **options: Any) -> HostEnvs:
         config = Config(env=f"atari/{game}", atari=AtariConfig(**{"size": 32, **options}))
-        pools.append(envs.make_host_pool(config, num_envs, seed))
+        pools.append(envs.make_host_envs(config, num_envs, seed))
         return pools[-1]
 
-    yield make_pool
+    yield make_envs
     for pool in pools:
         pool.close()
 
 
-def play(pool: HostPool, steps: int, choose: Callable[[HostStep], Any]) -> list[HostStep]:
+def play(pool: HostEnvs, steps: int, choose: Callable[[HostStep], Any]) -> list[HostStep]:
     """The first observations and what followed `steps` choices (HostStep) -> actions [B]."""
     seen = [pool.recv()]
     for _ in range(steps):
@@ -52,7 +53,7 @@ def play(pool: HostPool, steps: int, choose: Callable[[HostStep], Any]) -> list[
     return seen
 
 
-def at_random(pool: HostPool, seed: int = 0) -> Callable[[HostStep], np.ndarray]:
+def at_random(pool: HostEnvs, seed: int = 0) -> Callable[[HostStep], np.ndarray]:
     rng = np.random.default_rng(seed)
     return lambda step: rng.integers(0, pool.spec.num_actions, pool.num_envs)
 
@@ -63,7 +64,7 @@ def scripted(seed: int = 0, repeat: int = 1) -> Callable[[HostStep], np.ndarray]
     return lambda step: actions[step.episode_length // repeat]
 
 
-def check_stream(pool: HostPool, seen: list[HostStep]) -> None:
+def check_stream(pool: HostEnvs, seen: list[HostStep]) -> None:
     """What holds for every pool whatever is played."""
     total, length = np.zeros(pool.num_envs), np.zeros(pool.num_envs, int)
     previous_ended = np.ones(pool.num_envs, bool)
@@ -90,7 +91,7 @@ def check_stream(pool: HostPool, seen: list[HostStep]) -> None:
 
 
 def test_the_stream_of_a_pool_is_as_drawn() -> None:
-    pool = host_games.make_counting_pool((3, 2))  # row 0 is truncated, row 1 terminates
+    pool = host_games.make_counting_envs((3, 2))  # row 0 is truncated, row 1 terminates
     seen = play(pool, 5, lambda step: step.episode_length % 3)
     check_stream(pool, seen)
     rows = [[tuple(int(x[row]) for x in step[1:]) for step in seen] for row in range(2)]
@@ -144,7 +145,7 @@ def test_a_game_runs_a_thousand_steps_past_the_end_of_an_episode(make, backend, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("game", atari_names())
+@pytest.mark.parametrize("game", GAMES)
 def test_every_game_runs_a_thousand_steps_past_the_end_of_an_episode(make, backend, game) -> None:
     pool = make(game, num_envs=2, backend=backend, size=96, max_frames=2_000)
     seen = play(pool, 1_000, at_random(pool))
@@ -157,7 +158,7 @@ def test_the_configuration_of_the_paper_starts(make, backend) -> None:
     config = load("atari", [f"atari.backend={backend}"])
     assert config.atari == AtariConfig(backend=backend)
     spec = envs.make_spec(config)
-    pool = envs.make_host_pool(config, 2, 0)
+    pool = envs.make_host_envs(config, 2, 0)
     assert pool.spec == spec == (18, (96, 96, 3), np.dtype(np.uint8), False)
     check_stream(pool, play(pool, 3, at_random(pool)))
     pool.close()
@@ -410,15 +411,15 @@ def test_a_pool_can_be_closed_twice(make, backend) -> None:
 
 
 def test_names_are_those_of_both_engines(backend) -> None:
-    assert len(atari_names()) == 57
+    assert len(GAMES) == 57
     if backend == "envpool":
         import envpool
 
-        assert {f"{name}-v5" for name in atari_names()} <= set(envpool.list_all_envs())
+        assert {f"{name}-v5" for name in GAMES} <= set(envpool.list_all_envs())
     else:
         from ale_py import roms
 
-        assert {rom_name(name) for name in atari_names()} <= set(roms.get_all_rom_ids())
+        assert {rom_name(name) for name in GAMES} <= set(roms.get_all_rom_ids())
 
 
 def record_infos(pool: Any, backend: str) -> list[dict[str, np.ndarray]]:
@@ -439,9 +440,9 @@ def record_infos(pool: Any, backend: str) -> list[dict[str, np.ndarray]]:
 
     engine = pool._engine
     if backend == "envpool":
-        engine._pool = Recorder(engine._pool)
+        engine._envs = Recorder(engine._envs)
     else:
-        engine._pools = [Recorder(inner) for inner in engine._pools]
+        engine._vectors = [Recorder(inner) for inner in engine._vectors]
     return infos
 
 
@@ -459,7 +460,7 @@ def record_infos(pool: Any, backend: str) -> list[dict[str, np.ndarray]]:
 )
 def test_an_unknown_game_is_refused_in_one_line_with_the_nearest(env, words) -> None:
     config = Config(env=env)
-    for function in (envs.make_spec, envs.make_env, lambda config: envs.make_host_pool(config, 2, 0)):
+    for function in (envs.make_spec, envs.make_env, lambda config: envs.make_host_envs(config, 2, 0)):
         with pytest.raises(ConfigError) as caught:
             function(config)
         assert "\n" not in str(caught.value)
@@ -474,7 +475,7 @@ def test_a_game_without_its_family_is_found() -> None:
 
 def test_a_pool_of_what_runs_on_the_device_is_refused() -> None:
     with pytest.raises(ConfigError, match="runs on the device"):
-        envs.make_host_pool(Config(env="gymnax/Catch-bsuite"), 2, 0)
+        envs.make_host_envs(Config(env="gymnax/Catch-bsuite"), 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -501,7 +502,7 @@ def test_impossible_options_are_refused_in_one_line(overrides, words) -> None:
 
 def test_options_of_other_environments_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"env_options\.max_steps=100"):
-        envs.make_host_pool(load("atari", ["env_options.max_steps=100"]), 2, 0)
+        envs.make_host_envs(load("atari", ["env_options.max_steps=100"]), 2, 0)
 
 
 @pytest.mark.parametrize("name", ["envpool", "ale"])
@@ -512,7 +513,7 @@ def test_a_missing_engine_is_named_with_its_cure(monkeypatch, name) -> None:
     config = load("atari", [f"atari.backend={name}"])
     assert envs.make_spec(config).num_actions == 18  # needs no engine
     with pytest.raises(ConfigError) as caught:
-        envs.make_host_pool(config, 2, 0)
+        envs.make_host_envs(config, 2, 0)
     assert f"needs the package {package}: pip install 'purejax-sc[atari]'" in str(caught.value)
 
 
@@ -532,5 +533,5 @@ def test_what_runs_on_the_host_is_no_environment_of_the_device() -> None:
     device = Config(env="gymnax/Catch-bsuite")
     assert not envs.is_host(device)
     assert envs.make_spec(device) == envs.make_env(device).spec
-    assert set(envs.host_names()) == {f"atari/{name}" for name in atari_names()}
-    assert not set(envs.host_names()) & set(envs.env_names())
+    assert set(envs.env_names(host=True)) == set(names())
+    assert not set(envs.env_names(host=True)) & set(envs.env_names())

@@ -13,7 +13,7 @@ from helpers import probe_envs
 from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs import base, env_names, make_env
 from purejax_sc.envs.garnet import Garnet, GarnetParams, make_garnet, sample_garnet
-from purejax_sc.envs.gymnax import adapt, discrete_names, with_sticky_actions
+from purejax_sc.envs.gymnax import adapt, names, with_sticky_actions
 from purejax_sc.types import Env, EnvSpec, Step
 
 PROBES = [
@@ -53,7 +53,7 @@ def rollout(env, state, key, actions):
 @pytest.mark.parametrize("name", env_names())
 def test_every_environment_keeps_its_layout_from_init_to_step(name):
     env, key = make(name), jax.random.key(0)
-    state, shown = jax.eval_shape(lambda key: env.init(key, env.make_pool(key)), key)
+    state, shown = jax.eval_shape(lambda key: env.init(key, env.make_shared(key)), key)
     stepped_state, stepped = jax.eval_shape(env.step, key, state, jax.ShapeDtypeStruct((), jnp.int32))
     for before, after in ((state, stepped_state), (shown, stepped)):
         assert jax.tree.structure(before) == jax.tree.structure(after)
@@ -298,13 +298,13 @@ def test_sticky_actions_repeat_the_executed_action_with_their_probability():
 
 
 def test_listed_gymnax_environments_are_those_with_discrete_actions():
-    names = [name for name in gymnax.registered_envs if not name.startswith("MNIST")]  # that one downloads
+    registered = [name for name in gymnax.registered_envs if not name.startswith("MNIST")]  # that one downloads
     discrete = []
-    for name in names:
+    for name in registered:
         environment, params = gymnax.make(name)
         if isinstance(environment.action_space(params), spaces.Discrete):
             discrete.append(name)
-    assert list(discrete_names()) == discrete
+    assert list(names()) == [f"gymnax/{name}" for name in discrete]
 
 
 # --- Garnet ---

@@ -12,8 +12,7 @@ from helpers import game_references
 from helpers.game_references import Game, Rules, mover
 
 from purejax_sc.config import Config, EnvOptions
-from purejax_sc.envs import env_names, make_env
-from purejax_sc.envs.pgx import pgx_names
+from purejax_sc.envs import env_names, make_env, pgx
 from purejax_sc.types import Env
 
 RULES = {
@@ -23,6 +22,7 @@ RULES = {
     "go_9x9": game_references.go(9),
 }
 NUM = 300  # games side by side: one number, so that tests share what they compile
+NAMES = [name.removeprefix("pgx/") for name in pgx.names()]
 SLOW = {"shogi", "animal_shogi", "chess"}  # 5, 3 and 2.5 s to import and trace; `test_envs` has them
 
 
@@ -245,7 +245,7 @@ def test_games_of_one_player_have_discount_1_until_they_end(name):
 # --- Names and options ---
 
 
-@pytest.mark.parametrize("name", [name for name in pgx_names() if name not in SLOW])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SLOW])
 def test_every_game_starts_in_the_shapes_of_its_spec(name):
     env = make(name)
     _, seen = jax.eval_shape(lambda key: env.init(key, ()), jax.random.key(0))
@@ -256,6 +256,6 @@ def test_every_game_starts_in_the_shapes_of_its_spec(name):
 
 
 def test_go_is_played_on_boards_of_5_to_19():
-    sizes = [name for name in pgx_names() if name.startswith("go_")]
+    sizes = [name for name in NAMES if name.startswith("go_")]
     assert sizes == [f"go_{size}x{size}" for size in range(5, 20)]
-    assert {f"pgx/{name}" for name in pgx_names()} <= set(env_names())
+    assert set(pgx.names()) <= set(env_names())

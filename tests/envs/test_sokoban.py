@@ -35,7 +35,7 @@ def config(**changes) -> Config:
 
 @pytest.fixture(scope="module")
 def pool() -> sokoban.Pool:
-    return jax.jit(make_env(config()).make_pool)(jax.random.key(0))
+    return jax.jit(make_env(config()).make_shared)(jax.random.key(0))
 
 
 def test_the_adapter_agrees_with_plain_python(pool) -> None:
@@ -84,7 +84,7 @@ def test_pictures_show_the_same_as_symbols() -> None:
 def test_a_pool_holds_levels_of_its_split_alone(pool) -> None:
     assert all(boxoban.find_fault(grid) is None for grid in np.asarray(pool.grid))
     assert not jax.vmap(levels.held_out)(pool.grid).any()
-    test = jax.jit(make_env(config(levels={**EASY, "split": "test"})).make_pool)(jax.random.key(0))
+    test = jax.jit(make_env(config(levels={**EASY, "split": "test"})).make_shared)(jax.random.key(0))
     assert jax.vmap(levels.held_out)(test.grid).all()
 
 
@@ -117,7 +117,7 @@ def test_a_pool_is_refreshed_with_levels_of_its_split(pool) -> None:
 def test_the_curriculum_goes_deeper_when_enough_is_solved() -> None:
     options = {**EASY, "first_depth": 24, "raise_at": 0.5, "raise_by": 4, "pool": 4, "refresh": 0}
     env = make_env(config(levels=options))
-    pool = jax.jit(env.make_pool)(jax.random.key(0))
+    pool = jax.jit(env.make_shared)(jax.random.key(0))
     assert pool.depth.tolist() == pool.made.tolist() == [24] * 4
 
     def after(pool, solved, count):
@@ -147,11 +147,11 @@ def test_training_refreshes_the_pool() -> None:
     }
     trainer = anakin.make_trainer(from_tree(tree))
     state = jax.jit(trainer.init)(jax.random.key(0))
-    first = np.asarray(state.driver.pool.grid)
+    first = np.asarray(state.driver.shared.grid)
     iterate = jax.jit(lambda state: trainer.iterate(state, as_arrays(from_tree(tree).hyper)))
     for _ in range(8):
         state, metrics = iterate(state)
-    assert (np.asarray(state.driver.pool.grid) != first).any()
+    assert (np.asarray(state.driver.shared.grid) != first).any()
     assert np.isfinite(metrics["loss"])
     assert {"episode_solved_sum", "episode_depth_sum"} <= metrics.keys()
 
@@ -159,7 +159,7 @@ def test_training_refreshes_the_pool() -> None:
 def test_environments_start_from_the_pool(pool) -> None:
     env = make_env(config())
     state = jax.jit(lambda key: base.init(env, key, 16))(jax.random.key(3))
-    grids = {grid.tobytes() for grid in np.asarray(state.pool.grid)}
+    grids = {grid.tobytes() for grid in np.asarray(state.shared.grid)}
     starts = np.argmax(state.obs.frame, axis=-1).astype(np.uint8)
     assert all(start.tobytes() in grids for start in starts)
     assert len({start.tobytes() for start in starts}) > 4
@@ -228,7 +228,7 @@ def test_a_file_of_levels_is_played(tmp_path: Path) -> None:
     np.save(tmp_path / "levels.npy", grids)
     options = {"file": str(tmp_path / "levels.npy"), "pool": 6, "refresh": 2}
     env = make_env(config(levels=options))
-    pool = env.make_pool(jax.random.key(0))
+    pool = env.make_shared(jax.random.key(0))
     assert pool.grid.shape == (6, 10, 10)
     assert not pool.made.any()
     with pytest.raises(ConfigError, match=r"holds 8 level\(s\): set levels.pool=8"):

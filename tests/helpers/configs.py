@@ -47,8 +47,8 @@ def small_host(**sections: dict) -> Config:
     return from_tree(tree)
 
 
-def make_pool(num_envs: int, seed: int) -> host_games.CountingPool:
-    return host_games.CountingPool(LENGTHS[:num_envs])
+def make_envs(num_envs: int, seed: int) -> host_games.CountingEnvs:
+    return host_games.CountingEnvs(LENGTHS[:num_envs])
 
 
 def assert_close(one, other, **tolerance):

@@ -5,11 +5,11 @@ import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.envs.host import HostPool, HostProgram, HostStep, Played, first_step, next_step
+from purejax_sc.envs.host import HostEnvs, HostProgram, HostStep, Played, first_step, next_step
 from purejax_sc.types import EnvSpec
 
 
-class CountingPool:
+class CountingEnvs:
     """Row b has episodes of `lengths[b]` steps. Even rows are truncated then, odd ones terminate.
 
     A frame is uint8 [4, 4, 1]: the steps of the episode at [0, 0], the number of the episode at [0, 1], the row at
@@ -55,14 +55,14 @@ class CountingPool:
         return frame
 
 
-def make_counting_pool(lengths: tuple[int, ...] = (3, 2)) -> HostPool:
+def make_counting_envs(lengths: tuple[int, ...] = (3, 2)) -> HostEnvs:
     """Checked against the interface by mypy."""
-    return CountingPool(lengths)
+    return CountingEnvs(lengths)
 
 
 def make_counting_program(lengths: tuple[int, ...] = (3, 2)) -> HostProgram:
     """The same pool, played by a compiled program through callbacks. The handle counts its uses."""
-    pool = CountingPool(lengths)
+    pool = CountingEnvs(lengths)
     shapes = Played(
         jax.ShapeDtypeStruct((pool.num_envs, *pool.spec.obs_shape), np.uint8),
         *(jax.ShapeDtypeStruct((pool.num_envs,), dtype) for dtype in (np.float32, bool, bool)),

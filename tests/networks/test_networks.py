@@ -8,20 +8,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from purejax_sc import networks
-from purejax_sc.config import Config, ConfigError, MuesliConfig, NetworkConfig
-from purejax_sc.networks import action_planes, make_model, min_max, standardise
+from purejax_sc.config import Config, ConfigError, MuesliConfig
+from purejax_sc.config.networks import NetworkConfig, read_network
+from purejax_sc.networks import make_model
 from purejax_sc.networks.conv import Conv, max_pool
+from purejax_sc.networks.impala import patches
+from purejax_sc.networks.muzero import action_planes, min_max
+from purejax_sc.networks.parts import standardise
 from purejax_sc.types import EnvSpec, Observation
+
+
+def network_of(**options: object) -> NetworkConfig:
+    """The options of a kind of network."""
+    return read_network(options)
+
 
 A, BINS = 5, 21
 SPEC = EnvSpec(num_actions=A, obs_shape=(12, 12, 3), obs_dtype=np.dtype("uint8"), two_player=False)
 NETWORKS = {
-    "mlp": NetworkConfig(kind="mlp", width=16, head_width=8, depth=2, model_blocks=2),
-    "minatar": NetworkConfig(kind="minatar", width=16, head_width=8, channels=(4, 4)),
-    "impala": NetworkConfig(kind="impala", width=16, head_width=8, channels=(4,), model_width=6),
-    "resnet": NetworkConfig(kind="resnet", width=16, head_width=8, channels=(4, 4)),
-    "muzero": NetworkConfig(kind="muzero", head_width=8, channels=(4,), blocks=1),
+    "mlp": network_of(kind="mlp", width=16, head_width=8, depth=2, model_blocks=2),
+    "minatar": network_of(kind="minatar", width=16, head_width=8, channels=(4, 4)),
+    "impala": network_of(kind="impala", width=16, head_width=8, channels=(4,), model_width=6),
+    "resnet": network_of(kind="resnet", width=16, head_width=8, channels=(4, 4)),
+    "muzero": network_of(kind="muzero", head_width=8, channels=(4,), blocks=1),
 }
 LATENTS = {  # shapes of e and z
     "mlp": ((16,), (16,)),
@@ -351,7 +360,7 @@ def test_start_of_the_lstm_model_is_a_cell_and_its_tanh(impala):
 
 
 def test_full_size_impala_network_has_the_papers_shapes():
-    network = NetworkConfig(kind="impala", width=512, model_width=1024, channels=(64, 128, 128, 64), head_width=128)
+    network = network_of(kind="impala", width=512, model_width=1024, channels=(64, 128, 128, 64), head_width=128)
     spec = EnvSpec(num_actions=18, obs_shape=(96, 96, 3), obs_dtype=np.dtype("uint8"), two_player=False)
     model = make_model(Config(env="any", network=network), spec)
     params = jax.eval_shape(model.init, jax.random.key(0))
@@ -416,7 +425,7 @@ def test_normalisations_by_hand():
 
 
 def test_linear_heads_have_one_layer():
-    model = make(NetworkConfig(kind="mlp", width=4, head_width=0))
+    model = make(network_of(kind="mlp", width=4, head_width=0))
     params = jax.eval_shape(model.init, jax.random.key(0))
     assert jax.tree.map(lambda x: x.shape, params.policy)["params"] == {"Dense_0": {"kernel": (4, A), "bias": (A,)}}
 
@@ -442,15 +451,15 @@ def test_linear_heads_have_one_layer():
 )
 def test_impossible_sizes_are_refused_with_a_cure(network, obs_shape, cure):
     with pytest.raises(ConfigError, match=cure) as error:
-        make(NetworkConfig(**network), SPEC._replace(obs_shape=obs_shape))
+        make(network_of(**network), SPEC._replace(obs_shape=obs_shape))
     assert "\n" not in str(error.value)
 
 
 def test_the_smallest_possible_frames_work():
     for network, side in (
-        (NetworkConfig(kind="minatar", channels=(4, 4), padding="VALID"), 5),
-        (NetworkConfig(kind="minatar", channels=(4, 4), padding="SAME"), 1),
-        (NetworkConfig(kind="impala", channels=(4, 8), pool=(1, 2)), 1),
+        (network_of(kind="minatar", channels=(4, 4), padding="VALID"), 5),
+        (network_of(kind="minatar", channels=(4, 4), padding="SAME"), 1),
+        (network_of(kind="impala", channels=(4, 8), strides=(1, 2)), 1),
     ):
         params = jax.eval_shape(make(network, SPEC._replace(obs_shape=(side, side, 1))).init, jax.random.key(0))
         assert all(0 not in x.shape for x in jax.tree.leaves(params))
@@ -472,16 +481,16 @@ def test_resnet_sees_neither_brightness_nor_contrast():
 
 def test_patches_make_channels_of_squares_of_pixels():
     x = np.arange(2 * 4 * 6 * 3).reshape(2, 4, 6, 3)
-    seen = networks.patches(jnp.asarray(x), 2)
+    seen = patches(jnp.asarray(x), 2)
     assert seen.shape == (2, 2, 3, 12)
     for row, column in np.ndindex(2, 3):
         square = x[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
         np.testing.assert_array_equal(seen[:, row, column], square.reshape(2, -1))
-    np.testing.assert_array_equal(networks.patches(jnp.asarray(x), 1), x)
+    np.testing.assert_array_equal(patches(jnp.asarray(x), 1), x)
 
 
 def test_remat_changes_memory_and_not_numbers():
-    network = NetworkConfig(kind="impala", width=8, model_width=6, channels=(4, 8), head_width=0)
+    network = network_of(kind="impala", width=8, model_width=6, channels=(4, 8), head_width=0)
     plain, frugal = make(network), make(network.model_copy(update={"remat": True}))
     params, obs = plain.init(jax.random.key(0)), observations(3, 4, 2)
     assert jax.tree.structure(frugal.init(jax.random.key(0))) == jax.tree.structure(params)

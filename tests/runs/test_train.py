@@ -55,9 +55,7 @@ def fake(monkeypatch, tmp_path):
     """run.train with a fake trainer: 16 iterations in 4 log points, one of which has no episode in its first half."""
 
     def train(num_seeds=2, bad_seed=-1, bad_after=0, overrides=(), **options):
-        monkeypatch.setattr(
-            "purejax_sc.training.compiled.make_trainer", lambda *_, **__: fake_trainer(bad_seed, bad_after)
-        )
+        monkeypatch.setattr("purejax_sc.training.mesh.make_trainer", lambda *_, **__: fake_trainer(bad_seed, bad_after))
         return runs.train(config.load("smoke", [*FRESH, *overrides]), tmp_path / "run", num_seeds, **options)
 
     return train
@@ -154,7 +152,7 @@ def test_non_finite_metric_stops_the_run(fake, tmp_path: Path) -> None:
 
 
 def test_non_finite_metric_is_one_line(monkeypatch, capsys, tmp_path: Path) -> None:
-    monkeypatch.setattr("purejax_sc.training.compiled.make_trainer", lambda *_, **__: fake_trainer(bad_seed=0))
+    monkeypatch.setattr("purejax_sc.training.mesh.make_trainer", lambda *_, **__: fake_trainer(bad_seed=0))
     assert main(["train", "smoke", *FRESH, "--quiet", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert error.startswith("purejax-sc: loss_value is nan for seed 0")
@@ -167,7 +165,7 @@ def test_interrupted_run_keeps_whole_rows(monkeypatch, capsys, tmp_path: Path) -
         if point.update == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("purejax_sc.training.compiled.make_trainer", lambda *_, **__: fake_trainer())
+    monkeypatch.setattr("purejax_sc.training.mesh.make_trainer", lambda *_, **__: fake_trainer())
     monkeypatch.setattr(runs.Recorder, "add", add_then_stop)
     assert main(["train", "smoke", *FRESH, "--quiet", "--out", str(tmp_path / "run")]) == 130
     assert "what was written stays" in capsys.readouterr().err

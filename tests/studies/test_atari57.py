@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 from helpers import host_games
-from helpers.configs import make_pool
+from helpers.configs import make_envs
 from helpers.configs import small_host as config
 
 from purejax_sc.config import ConfigError
@@ -26,10 +26,10 @@ def trained(monkeypatch):
         games.append(config.env)
         if config.env == "atari/Qbert":
             raise OSError("no cartridge")
-        return make_pool(num_envs, seed)
+        return make_envs(num_envs, seed)
 
-    monkeypatch.setattr(runs, "make_host_pool", make)
-    monkeypatch.setattr(runs, "make_spec", lambda config: host_games.CountingPool().spec)
+    monkeypatch.setattr(runs, "make_host_envs", make)
+    monkeypatch.setattr(runs, "make_spec", lambda config: host_games.CountingEnvs().spec)
     return games
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from helpers import tabular_references as references
 
-from purejax_sc.agent.consistency import SC_UPDATES, Gates, imagine, sc_errors
+from purejax_sc.agent.consistency import UPDATES, Gates, imagine, sc_errors
 from purejax_sc.tabular import learner, mdp
 from purejax_sc.tabular.learner import Batch, Draw, Readings, State, Tables
 from purejax_sc.tabular.options import Options, variant
 from purejax_sc.types import Observation
 
 S, A, DISCOUNT = 5, 3, 0.9
-UPDATES = ("none", *SC_UPDATES)
+UPDATES = ("none", *UPDATES)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def random_problem(seed=0):
 
 
 def gates_of(update):
-    return SC_UPDATES.get(update, Gates(0.0, 0.0, 0.0))
+    return UPDATES.get(update, Gates(0.0, 0.0, 0.0))
 
 
 def gradient(tables, pi, update, terms=3, expectation="inside", discount=DISCOUNT):
@@ -79,7 +79,7 @@ def test_gates_as_data_equal_static_gates(expectation) -> None:
 @pytest.mark.parametrize("expectation", ["inside", "outside"])
 def test_residual_is_direct_plus_reverse_and_direct_is_dyna_plus_model_only(expectation) -> None:
     tables, pi = random_problem()
-    by = {update: gradient(tables, pi, update, expectation=expectation) for update in SC_UPDATES}
+    by = {update: gradient(tables, pi, update, expectation=expectation) for update in UPDATES}
     for whole, one, other in (("residual", "direct", "reverse"), ("direct", "dyna", "model_only")):
         for x, y, z in zip(by[whole], by[one], by[other], strict=True):
             np.testing.assert_allclose(x, y + z, rtol=1e-12, atol=1e-13)
@@ -102,14 +102,14 @@ def test_dyna_moves_only_the_value_and_the_baseline_nothing() -> None:
     assert not any(np.any(leaf) for leaf in gradient(tables, pi, "none"))
 
 
-@pytest.mark.parametrize("update", SC_UPDATES)
+@pytest.mark.parametrize("update", UPDATES)
 def test_logit_gradients_sum_to_zero(update) -> None:
     slope = gradient(*random_problem(), update)
     np.testing.assert_allclose(slope.p.sum(-1), 0.0, atol=1e-13)
 
 
 @pytest.mark.parametrize("expectation", ["inside", "outside"])
-@pytest.mark.parametrize("update", SC_UPDATES)
+@pytest.mark.parametrize("update", UPDATES)
 def test_everything_rests_where_model_and_value_agree(update, expectation) -> None:
     (_, r, p), pi = random_problem()
     rho, chain = references.induced(r, p, pi)
@@ -156,7 +156,7 @@ def test_two_states_from_the_first_on_paper() -> None:
         params = learner.as_params(learner.induce(Tables(v, r, p), jax.nn.softmax(p), pi), pi)
         start, key = jnp.array([[1.0, 0.0]]), jax.random.key(0)
         rollout = imagine(model, params, start, pi, lambda k, pi, key: (pi, jnp.ones(1)), key, 2)
-        errors = sc_errors(model, params, rollout, 0.5, SC_UPDATES["direct"], lambda_=0.0, root=start)
+        errors = sc_errors(model, params, rollout, 0.5, UPDATES["direct"], lambda_=0.0, root=start)
         delta = errors.target - errors.prediction
         return jnp.sum(delta**2), delta
 

@@ -10,7 +10,7 @@ from helpers import host_games
 
 from purejax_sc.acting.frames import Memory
 from purejax_sc.config import Config, ConfigError, from_tree
-from purejax_sc.envs import host, make_host_pool, make_host_program, make_spec
+from purejax_sc.envs import host, make_host_envs, make_host_program, make_spec
 from purejax_sc.runs import train as runs
 from purejax_sc.training import actors, envpool_xla
 from purejax_sc.training.devices import make_layout
@@ -52,7 +52,7 @@ def rows_of(states: Any, capacity: int) -> list[Sequence]:
     return [jax.tree.map(lambda x, i=i: x[i : i + 4], data) for i in range(0, capacity, 4)]
 
 
-def blocks_of_actor(config: Config, spec: Any, make_pool: Any, actions: np.ndarray) -> list[actors.Block]:
+def blocks_of_actor(config: Config, spec: Any, make_envs: Any, actions: np.ndarray) -> list[actors.Block]:
     """What an actor thread hands over that plays these actions [B, steps]."""
     script = iter(actions.T)
 
@@ -60,7 +60,7 @@ def blocks_of_actor(config: Config, spec: Any, make_pool: Any, actions: np.ndarr
         action = next(script, np.zeros(len(actions), np.int32))
         return action, np.zeros((len(actions), spec.num_actions), np.float32), memory, key
 
-    threads = actors.Actors(config, spec, make_pool)
+    threads = actors.Actors(config, spec, make_envs)
     threads.publish([()], 0)
     threads.start(0, config.seed, act, Memory(np.zeros(0), ()), jax.random.key(0))
     blocks = [threads.take() for _ in range(actions.shape[1] // config.train.sequence_length)]
@@ -83,7 +83,7 @@ def test_rows_and_statistics_are_those_of_actors() -> None:
     rows = rows_of(states, 16)
     actions = np.concatenate([row.action for row in rows], axis=1)
     assert len(np.unique(actions)) == 3
-    blocks = blocks_of_actor(small, SPEC, lambda num_envs, seed: host_games.CountingPool(LENGTHS[:num_envs]), actions)
+    blocks = blocks_of_actor(small, SPEC, lambda num_envs, seed: host_games.CountingEnvs(LENGTHS[:num_envs]), actions)
     assert_same_stream(rows, blocks)
     for name, value in blocks[0].episodes.items():
         assert metrics[name] == [value]
@@ -105,7 +105,7 @@ def test_envpool_plays_the_same_games_in_a_program_and_in_a_pool() -> None:
     rows = rows_of(states, 16)
     actions = np.concatenate([row.action for row in rows], axis=1)
     # the driver's games have the run's seed, as this actor's have
-    blocks = blocks_of_actor(small, spec, partial(make_host_pool, small), actions)
+    blocks = blocks_of_actor(small, spec, partial(make_host_envs, small), actions)
     assert_same_stream(rows, blocks)
 
 

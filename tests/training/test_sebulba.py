@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import host_games
-from helpers.configs import LENGTHS, SMALL_HOST, make_pool
+from helpers.configs import LENGTHS, SMALL_HOST, make_envs
 from helpers.configs import small_host as config
 
 from purejax_sc import networks
@@ -22,10 +22,10 @@ from purejax_sc.training.devices import make_layout
 from purejax_sc.training.host_rows import stacked
 from purejax_sc.training.iteration import as_arrays
 
-SPEC = make_pool(1, 0).spec
+SPEC = make_envs(1, 0).spec
 
 
-def make_driver(config: Config, pool=make_pool) -> sebulba.Driver:
+def make_driver(config: Config, pool=make_envs) -> sebulba.Driver:
     return sebulba.Driver(config, SPEC, pool, make_layout(1, config.train.data_shards), resume=False)
 
 
@@ -37,7 +37,7 @@ def some_blocks(config: Config, num: int) -> list[actors.Block]:
         logits = jnp.zeros((len(obs.first), SPEC.num_actions))
         return jax.random.categorical(key_action, logits), logits, memory, key
 
-    threads = actors.Actors(config, SPEC, make_pool)
+    threads = actors.Actors(config, SPEC, make_envs)
     threads.publish([()], 5)
     threads.start(0, 0, act, Memory(jnp.zeros(0), ()), jax.random.key(0))
     blocks = [threads.take() for _ in range(num)]
@@ -172,14 +172,14 @@ def test_actors_may_have_devices_of_their_own():
 @pytest.fixture
 def counters(monkeypatch):
     """Let `runs.train` find the pool of counters; the pools that were made, and a place for another maker."""
-    made: list[host_games.CountingPool] = []
-    maker = {"make": make_pool}
+    made: list[host_games.CountingEnvs] = []
+    maker = {"make": make_envs}
 
-    def make(config: Config, num_envs: int, seed: int) -> host_games.CountingPool:
+    def make(config: Config, num_envs: int, seed: int) -> host_games.CountingEnvs:
         made.append(maker["make"](num_envs, seed))
         return made[-1]
 
-    monkeypatch.setattr(runs, "make_host_pool", make)
+    monkeypatch.setattr(runs, "make_host_envs", make)
     monkeypatch.setattr(runs, "make_spec", lambda config: SPEC)
     return made, maker
 
@@ -232,7 +232,7 @@ def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, w
     assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 5
 
 
-class FailingPool(host_games.CountingPool):
+class FailingPool(host_games.CountingEnvs):
     def recv(self):
         if self._count[0] == 2:
             raise OSError("the joystick broke")
@@ -241,12 +241,12 @@ class FailingPool(host_games.CountingPool):
 
 def test_an_environment_that_fails_stops_the_run_with_its_own_message(tmp_path, counters):
     made, maker = counters
-    maker["make"] = lambda num_envs, seed: (FailingPool if len(made) else host_games.CountingPool)(LENGTHS[:num_envs])
+    maker["make"] = lambda num_envs, seed: (FailingPool if len(made) else host_games.CountingEnvs)(LENGTHS[:num_envs])
     with pytest.raises(RunError, match="an environment thread failed: OSError: the joystick broke") as caught:
         runs.train(config(train={"env_steps": 24 * 100}), tmp_path / "run")
     assert isinstance(caught.value.__cause__, OSError)
     assert all(pool.closed for pool in made)
-    maker["make"] = make_pool
+    maker["make"] = make_envs
     assert runs.train(config(train={"env_steps": 24 * 100}), tmp_path / "run", resume=True)["status"] == "complete"
 
 

@@ -12,8 +12,9 @@ from purejax_sc.config import Config, from_tree
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
 from purejax_sc.training import anakin
-from purejax_sc.training.compiled import compile_program, make_local_trainer, points
+from purejax_sc.training.compiled import points
 from purejax_sc.training.devices import make_layout
+from purejax_sc.training.mesh import compile_program, make_local_trainer
 
 SMALL = {
     "env": "pgx/tic_tac_toe",

@@ -1,0 +1,98 @@
+"""Settings that have no effect on the run at hand: they are refused, because somebody meant something by them.
+
+What belongs to other environments is refused wherever it is written. What another setting switches off is refused
+where it is asked for by name, on the command line: a file may hold the settings of several arms of a comparison.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from purejax_sc.config.base import ConfigError
+from purejax_sc.config.envs import FAMILIES, family_of
+
+if TYPE_CHECKING:
+    from purejax_sc.config.experiment import Config
+
+EXAMPLES = {"levels": "jumanji/Sokoban", "arena": "pgx/tic_tac_toe", "atari": "atari/Pong", "host": "atari/Pong"}
+THREADS = {
+    "atari.backend": "envpool",
+    "atari.max_over": 2,
+    "host.actor_devices": 0,
+    "train.data_shards": 1,
+    "replay.file": None,
+}  # what the driver without threads needs these to be
+
+
+class Switch(NamedTuple):
+    """Settings that another one switches off. settings: of sections, as in `sc.`, or single ones.
+
+    off: is it switched off?   by: the setting that does it, for the message.
+    """
+
+    settings: tuple[str, ...]
+    off: Callable[["Config"], bool]
+    by: str
+
+
+SWITCHES = (
+    Switch(("sc.", "hyper.sc_weight", "hyper.epsilon", "hyper.latent_noise", "hyper.gates"),
+           lambda config: config.sc.update == "none", "sc.update=none"),
+    Switch(("sc.original_correction",), lambda config: config.sc.policy != "original", "any sc.policy but original"),
+    Switch(("muesli.samples",), lambda config: config.muesli.cmpo == config.muesli.expectation == "exact",
+           "muesli.cmpo=exact and muesli.expectation=exact"),
+    Switch(("muesli.value_target", "muesli.expectation"), lambda config: config.muesli.returns == "vtrace",
+           "muesli.returns=vtrace"),
+    Switch(("replay.", "checkpoint.replay"), lambda config: not config.replay_sequences, "a replay_share of 0"),
+    Switch(("arena.earlier",), lambda config: not config.arena.games, "arena.games=0"),
+    Switch(("levels.depth", "levels.positions", "levels.dig_steps", "levels.turn", "levels.refresh_steps"),
+           lambda config: config.levels.file is not None, "levels.file"),
+    Switch(("levels.refresh_steps",), lambda config: not config.levels.refresh, "levels.refresh=0"),
+    Switch(("levels.raise_at", "levels.raise_by"), lambda config: config.levels.first_depth is None,
+           "no levels.first_depth"),
+    Switch(("host.actors", "host.queue"), lambda config: config.host.driver == "xla", "host.driver=xla"),
+)  # fmt: skip
+
+
+def refuse_foreign(config: "Config") -> None:
+    """Raises ConfigError for a setting, other than its default, of environments that this one is not."""
+    family = family_of(config.env)
+    own = family.sections if family else ("arena",)  # an environment of the user's own may have two players
+    for section in dict.fromkeys(section for other in FAMILIES.values() for section in other.sections):
+        if section in own:
+            continue
+        for name, value in _changed(config, section):
+            raise ConfigError(
+                f"{name}={value} has no effect with env={config.env!r}: leave it out, or choose a game such as"
+                f" {EXAMPLES.get(section, 'atari/Pong')}"
+            )
+
+
+def refuse_what_needs_threads(config: "Config") -> None:
+    """Raises ConfigError for what only host.driver=threads can do."""
+    for name, needed in THREADS.items():
+        value = _value(config, name)
+        if value != needed:
+            raise ConfigError(f"{name}={value} is not possible with host.driver=xla: set host.driver=threads")
+
+
+def refuse_switched_off(config: "Config", named: Iterable[str]) -> None:
+    """Raises ConfigError for a setting that was asked for by its dotted name and that another one switches off."""
+    for name in named:
+        for switch in SWITCHES:
+            if name != "sc.update" and name.startswith(switch.settings) and switch.off(config):
+                raise ConfigError(f"{name} has no effect with {switch.by}: leave it out")
+
+
+def _changed(config: "Config", section: str) -> Iterator[tuple[str, Any]]:
+    """The settings of a section, or an only one as in `replay.file`, that are not at their defaults."""
+    owner, _, only = section.partition(".")
+    options = getattr(config, owner)
+    for name, field in type(options).model_fields.items():
+        value = getattr(options, name)
+        if (not only or name == only) and value != field.default:
+            yield f"{owner}.{name}", value
+
+
+def _value(config: "Config", name: str) -> Any:
+    section, _, leaf = name.partition(".")
+    return getattr(getattr(config, section), leaf)

@@ -1,0 +1,109 @@
+"""Settings of environments, and the families that there are."""
+
+from typing import Annotated, Literal, NamedTuple
+
+import pydantic
+from pydantic import Field
+
+from purejax_sc.config.base import Fraction, Positive, Section
+
+
+class Family(NamedTuple):
+    """Environments of one adapter. module: of the adapter.   install: what pip installs for it.
+
+    sections: of the configuration that only these environments have.   host: do they run on the host?
+    """
+
+    module: str
+    install: str
+    sections: tuple[str, ...] = ()
+    host: bool = False
+
+
+# The first part of an environment's name -> its family.
+FAMILIES = {
+    "gymnax": Family("purejax_sc.envs.gymnax", "gymnax"),
+    "garnet": Family("purejax_sc.envs.garnet", "gymnax"),
+    "jumanji": Family("purejax_sc.envs.sokoban", "jumanji", ("levels",)),
+    "pgx": Family("purejax_sc.envs.pgx", "pgx", ("arena",)),
+    "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host", "replay.file"), host=True),
+}
+
+
+def family_of(env: str) -> Family | None:
+    """The family of an environment by its whole name; None for one of the user's own, and for unknown ones."""
+    return FAMILIES.get(env.partition("/")[0])
+
+
+class EnvOptions(Section):
+    """Options that only some environments have; setting one that the environment lacks is refused."""
+
+    sticky_actions: Fraction = 0.0  # MinAtar: probability that the previous action is repeated (0.1 in the original)
+    max_steps: Positive | None = None  # time limit, as truncation; None keeps the environment's own
+    size: Positive | None = None  # DeepSea: side of the square
+    map_name: Literal["4x4", "8x8"] | None = None  # FrozenLake
+    slippery: bool | None = None  # FrozenLake
+    states: Positive | None = None  # garnet: |S|, 20 in the paper
+    actions: Positive | None = None  # garnet: |A|, 4 in the paper
+    mdp_seed: Annotated[int, Field(ge=0)] | None = None  # garnet: which random MDP
+    pixels: bool = False  # Sokoban: a picture of 80x80 pixels instead of symbols
+    komi: Annotated[float, Field(allow_inf_nan=False)] | None = None  # Go: White's points at the start, 7.5 in Pgx
+
+
+class LevelsConfig(Section):
+    """Sokoban: where the levels come from. Most of it is about those that are generated."""
+
+    file: str | None = None  # levels from here: Boxoban text (.txt), or uint8 [n, 10, 10] (.npy)
+    split: Literal["train", "test"] = "train"  # rooms are divided for good; `evaluate` plays "test"
+    views: bool = False  # turn and mirror a level at random whenever an episode starts from it
+    pool: Positive = 1_024  # levels in force at once
+    refresh: Annotated[int, Field(ge=0)] = 64  # rooms in which new levels are searched, a few steps per acting phase
+    refresh_steps: Positive = 16  # so many; a room is done after levels.positions / levels.refresh_steps phases
+    depth: Annotated[int, Field(ge=12, le=1_000)] = 300  # actions of reverse play at most: the difficulty
+    positions: Annotated[int, Field(ge=200)] = 4_000  # that a search looks at; a million in the paper
+    dig_steps: Annotated[int, Field(ge=15)] = 30  # of the walk that digs a room
+    turn: Annotated[float, Field(ge=0.05, le=1)] = 0.35  # probability that this walk turns, per step
+    first_depth: Annotated[int, Field(ge=12)] | None = None  # curriculum: begin here, and go up to `depth`
+    raise_at: Fraction = 0.8  # curriculum: when this share of episodes is solved
+    raise_by: Positive = 4  # curriculum: reverse actions more
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "LevelsConfig":
+        if self.refresh > self.pool:
+            raise ValueError(f"levels.refresh={self.refresh} is more than levels.pool={self.pool}: lower it")
+        if self.first_depth is not None and self.first_depth > self.depth:
+            raise ValueError(f"levels.first_depth={self.first_depth} is above levels.depth={self.depth}: lower it")
+        if self.file is not None and self.first_depth is not None:
+            raise ValueError("levels.first_depth is for generated levels: leave it out, or levels.file")
+        return self
+
+
+class AtariConfig(Section):
+    """Atari: the protocol of the paper, and the engine that plays it."""
+
+    backend: Literal["envpool", "ale"] = "envpool"  # "ale" is ale-py's vector environment
+    size: Annotated[int, Field(ge=8)] = 96  # side of a frame in pixels
+    gray: bool = False
+    stack: Positive = 1  # frames that the agent sees at once
+    sticky: Annotated[float, Field(ge=0, lt=1)] = 0.25  # probability that a frame repeats the action of the one before
+    full_actions: bool = True  # all 18 of the joystick; else those that the game uses
+    repeat: Positive = 4  # frames per agent step
+    max_over: Positive = 2  # last frames of a step whose maximum is seen. 4 in the paper; 2 is the engines' own
+    max_frames: Positive = 108_000  # half an hour; then an episode is truncated
+    threads: Positive | None = None  # of the engine; None for as many as there are cores or games, whichever is less
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "AtariConfig":
+        if self.max_over not in (2, self.repeat) or self.max_over > self.repeat:
+            choices = " or ".join(str(n) for n in sorted({min(2, self.repeat), self.repeat}))
+            raise ValueError(
+                f"atari.max_over={self.max_over} is not possible with atari.repeat={self.repeat}: set"
+                f" atari.max_over={choices}"
+            )
+        if self.max_frames % self.repeat:
+            whole = -(-self.max_frames // self.repeat) * self.repeat
+            raise ValueError(
+                f"atari.max_frames={self.max_frames} is no multiple of atari.repeat={self.repeat}: set"
+                f" atari.max_frames={whole}"
+            )
+        return self

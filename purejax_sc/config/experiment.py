@@ -1,0 +1,167 @@
+"""One experiment: all sections together, what follows from them, and what no section can know alone."""
+
+from typing import Annotated
+
+import pydantic
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from purejax_sc.config import effects
+from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig
+from purejax_sc.config.base import Section
+from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig, family_of
+from purejax_sc.config.networks import NetworkConfig, read_network
+from purejax_sc.config.training import ArenaConfig, CheckpointConfig, HostConfig, ReplayConfig, TrainConfig
+
+# the options of the network's kind
+Network = Annotated[SerializeAsAny[NetworkConfig], BeforeValidator(read_network)]
+
+
+class Config(Section):
+    """One experiment. Frozen and hashable."""
+
+    env: str
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    env_options: EnvOptions = EnvOptions()
+    levels: LevelsConfig = LevelsConfig()
+    atari: AtariConfig = AtariConfig()
+    network: Network = Field(default_factory=lambda: read_network({}))
+    train: TrainConfig = TrainConfig()
+    replay: ReplayConfig = ReplayConfig()
+    host: HostConfig = HostConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    arena: ArenaConfig = ArenaConfig()
+    muesli: MuesliConfig = MuesliConfig()
+    sc: ScConfig = ScConfig()
+    hyper: Hyper = Hyper()
+
+    @property
+    def replay_sequences(self) -> int:
+        """Replayed sequences in a batch."""
+        return round(self.train.replay_share * self.train.batch_sequences)
+
+    @property
+    def fresh_sequences(self) -> int:
+        """Sequences in a batch that the actor has just made."""
+        return self.train.batch_sequences - self.replay_sequences
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Updates between two acting phases: each fresh sequence is used as fresh exactly once."""
+        return self.train.num_envs // self.fresh_sequences
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps of one acting phase."""
+        return self.train.num_envs * self.train.sequence_length
+
+    @property
+    def num_iterations(self) -> int:
+        """Acting phases of a whole run: the smallest number that reaches `env_steps`."""
+        return -(-self.train.env_steps // self.steps_per_iteration)
+
+    @property
+    def num_updates(self) -> int:
+        return self.num_iterations * self.updates_per_iteration
+
+    @property
+    def replay_capacity_sequences(self) -> int:
+        """Rows of the ring: whole blocks of `num_envs` sequences, so that a block never wraps around."""
+        blocks = self.replay.capacity // self.train.sequence_length // self.train.num_envs
+        return blocks * self.train.num_envs
+
+    def shard(self) -> "Config":
+        """One device's part of a run that `train.data_shards` devices share."""
+        train, n = self.train, self.train.data_shards
+        part = {
+            "env_steps": self.num_iterations * self.steps_per_iteration // n,
+            "num_envs": train.num_envs // n,
+            "batch_sequences": train.batch_sequences // n,
+            "data_shards": 1,
+        }
+        rows = self.replay_capacity_sequences // n
+        levels = {"pool": self.levels.pool // n, "refresh": -(-self.levels.refresh // n)}
+        return self.model_copy(
+            update={
+                "levels": self.levels.model_copy(update=levels),
+                "train": train.model_copy(update=part),
+                "replay": self.replay.model_copy(update={"capacity": rows * train.sequence_length}),
+            }
+        )
+
+    @pydantic.model_validator(mode="after")
+    def _check_together(self) -> "Config":
+        """What no field can know alone."""
+        effects.refuse_foreign(self)
+        self._check_host()
+        self._check_batch()
+        self._check_shards()
+        self._check_unrolls()
+        self._check_hyper()
+        return self
+
+    def _check_host(self) -> None:
+        family = family_of(self.env)
+        if family is None or not family.host:
+            return
+        if self.host.driver == "xla":
+            effects.refuse_what_needs_threads(self)
+        elif self.train.num_envs % self.host.actors:
+            raise ValueError(
+                f"train.num_envs={self.train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
+                f" train.num_envs={-(-self.train.num_envs // self.host.actors) * self.host.actors}, or other actors"
+            )
+
+    def _check_batch(self) -> None:
+        train, capacity = self.train, self.replay_capacity_sequences
+        if self.fresh_sequences < 1:
+            raise ValueError(f"train.replay_share={train.replay_share} leaves no fresh sequence in a batch: lower it")
+        if train.num_envs % self.fresh_sequences:
+            raise ValueError(
+                f"train.num_envs={train.num_envs} must be a multiple of the {self.fresh_sequences} fresh sequences of a"
+                f" batch (batch_sequences={train.batch_sequences}, replay_share={train.replay_share}): set"
+                f" train.num_envs={self.fresh_sequences}, or change the share"
+            )
+        if self.replay_sequences and capacity < max(train.batch_sequences, train.num_envs):
+            need = max(train.batch_sequences, train.num_envs) * train.sequence_length
+            raise ValueError(
+                f"replay.capacity={self.replay.capacity} holds {capacity} sequences of {train.sequence_length} steps,"
+                f" less than a batch: set replay.capacity={need} or more"
+            )
+
+    def _check_shards(self) -> None:
+        shards = self.train.data_shards
+        for name, size in {"fresh": self.fresh_sequences, "replayed": self.replay_sequences}.items():
+            if size % shards:
+                raise ValueError(
+                    f"train.data_shards={shards} cannot share the {size} {name} sequences of a batch: choose a divisor,"
+                    " or change train.batch_sequences"
+                )
+        family = family_of(self.env)
+        if family and "levels" in family.sections and self.levels.pool % shards:
+            raise ValueError(
+                f"train.data_shards={shards} cannot share a pool of {self.levels.pool} levels: set"
+                f" levels.pool={-(-self.levels.pool // shards) * shards}"
+            )
+
+    def _check_unrolls(self) -> None:
+        length = self.train.sequence_length
+        if self.muesli.unroll > length:
+            raise ValueError(
+                f"muesli.unroll={self.muesli.unroll} is longer than train.sequence_length={length}:"
+                f" lower the one or raise the other"
+            )
+        if self.sc.policy == "original" and self.sc.unroll > length:
+            raise ValueError(
+                f"sc.policy=original replays sc.unroll={self.sc.unroll} real actions, but train.sequence_length is"
+                f" {length}: lower sc.unroll"
+            )
+        if self.sc.update != "none" and self.sc.unroll == 1 and not (self.sc.include_root or self.sc.include_last):
+            raise ValueError("sc.unroll=1 leaves the SC loss without a term (it sums k = 1 .. K - 1): set sc.unroll=2")
+
+    def _check_hyper(self) -> None:
+        if self.hyper.latent_noise > 0 and self.sc.noise_on == "none":
+            raise ValueError("hyper.latent_noise has no effect with sc.noise_on=none: set sc.noise_on=encoding")
+        if self.hyper.epsilon > 0 and self.sc.policy != "epsilon":
+            raise ValueError(f"hyper.epsilon has no effect with sc.policy={self.sc.policy}: set sc.policy=epsilon")
+        if self.hyper.prior_behaviour + self.hyper.prior_uniform > 1:
+            raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")

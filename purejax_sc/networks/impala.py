@@ -1,0 +1,149 @@
+"""`impala`: the paper's network for Atari and Sokoban, a deep ResNet and an LSTM, with an LSTM model."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from purejax_sc.agent.transforms import signed_hyperbolic
+from purejax_sc.config import ConfigError, NetworkConfig, Positive
+from purejax_sc.networks.conv import Conv, Form, max_pool
+from purejax_sc.networks.parts import Head, Kind, Parts, image_shape, over_time, step_by_step
+from purejax_sc.types import Array, EnvSpec, Observation, Tree
+
+
+class TorsoOptions(NetworkConfig):
+    """Of IMPALA's residual network."""
+
+    width: Positive = 128  # of what it returns
+    channels: tuple[Positive, ...] = (16, 16)  # of each section
+    strides: tuple[Positive, ...] | None = None  # of each section's max-pooling; None is 2 everywhere
+    patch: Positive = 1  # squares of so many pixels a side become channels before all else
+    conv: Form = "auto"  # form of the convolutions; auto picks the fastest
+
+
+class ImpalaOptions(TorsoOptions):
+    """width: also the encoder's LSTM units, 512 in Muesli."""
+
+    kind: str = "impala"
+    model_width: Positive = 1024  # units of the model's LSTM
+    remat: bool = False  # one time step of frames at a time, recomputed in the backward pass; memory / T
+
+
+class LSTM(nn.Module):
+    """One step, ((cell, hidden), x) -> ((cell, hidden), hidden), all [M, units]. The forget gate starts open (+1)."""
+
+    units: int
+
+    @nn.compact
+    def __call__(self, carry: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], Array]:
+        cell, hidden = carry
+        gates = nn.Dense(4 * self.units)(jnp.concatenate([x, hidden], axis=-1))
+        write, update, forget, show = jnp.split(gates, 4, axis=-1)
+        cell = nn.sigmoid(forget + 1.0) * cell + nn.sigmoid(write) * jnp.tanh(update)
+        hidden = nn.sigmoid(show) * jnp.tanh(cell)
+        return (cell, hidden), hidden
+
+
+def patches(x: Array, side: int) -> Array:
+    """Squares of pixels as channels: [M, H, W, C] -> [M, H / side, W / side, side * side * C]."""
+    m, height, width, channels = x.shape
+    x = x.reshape(m, height // side, side, width // side, side, channels)
+    return jnp.swapaxes(x, 2, 3).reshape(m, height // side, width // side, side * side * channels)
+
+
+class ImpalaTorso(nn.Module):
+    """IMPALA's deep residual network, [M, H, W, C] -> [M, width]."""
+
+    channels: tuple[int, ...]
+    strides: tuple[int, ...]
+    patch: int
+    width: int
+    conv: Form
+
+    @nn.compact
+    def __call__(self, frame: Array) -> Array:
+        x = patches(frame, self.patch).astype(jnp.float32)
+        if frame.dtype == jnp.uint8:
+            x = x / 255.0
+        for channels, stride in zip(self.channels, self.strides, strict=True):
+            x = max_pool(Conv(channels, form=self.conv)(x), stride)
+            for _ in range(2):
+                y = Conv(channels, form=self.conv)(nn.relu(x))
+                x = x + Conv(channels, form=self.conv)(nn.relu(y))
+        return nn.relu(nn.Dense(self.width)(nn.relu(x).reshape(x.shape[0], -1)))
+
+
+class RecurrentEncoder(nn.Module):
+    """A torso, then an LSTM over time that also reads the previous action and reward. e is its hidden state."""
+
+    torso: nn.Module
+    units: int
+    num_actions: int
+    remat: bool
+
+    @nn.compact
+    def __call__(self, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
+        action = jax.nn.one_hot(obs.prev_action, self.num_actions)
+        reward = signed_hyperbolic(obs.prev_reward)[..., None]  # rewards are not clipped
+        seen = step_by_step(self.torso, obs.frame) if self.remat else over_time(self.torso, obs.frame)
+        x = jnp.concatenate([seen, action, reward], axis=-1)
+
+        def read(lstm: LSTM, carry: Tree, inputs: tuple[Array, Array]) -> tuple[Tree, Array]:
+            x, first = inputs
+            # Before the observation is read, so that nothing of the last episode leaks into this one.
+            return lstm(jax.tree.map(lambda s: jnp.where(first[:, None], 0.0, s), carry), x)
+
+        # Only the LSTM waits for its past: the torso above may see all T * B frames as one batch.
+        scan = nn.scan(read, variable_broadcast="params", split_rngs={"params": False})
+        carry, e = scan(LSTM(self.units, name="lstm"), carry, (x, obs.first))
+        return e, carry
+
+
+class RecurrentDynamics(nn.Module):
+    """An LSTM fed with the action. z [M, 2 * units] is its cell and hidden state side by side."""
+
+    units: int
+
+    def setup(self) -> None:
+        self.first_cell = nn.Dense(self.units)
+        self.lstm = LSTM(self.units)
+
+    def start(self, e: Array) -> Array:
+        cell = self.first_cell(e)
+        return jnp.concatenate([cell, jnp.tanh(cell)], axis=-1)
+
+    def __call__(self, z: Array, a: Array) -> Array:
+        cell, hidden = jnp.split(z, 2, axis=-1)
+        carry, _ = self.lstm((cell, hidden), a)
+        return jnp.concatenate(carry, axis=-1)
+
+
+def make_torso(network: TorsoOptions, spec: EnvSpec) -> ImpalaTorso:
+    """Raises ConfigError where it does not fit the frames."""
+    height, width = image_shape(network, spec)
+    if height % network.patch or width % network.patch:
+        raise ConfigError(
+            f"network.patch={network.patch} does not divide a {height}x{width} frame: choose one that does, such as 1"
+        )
+    strides = network.strides or (2,) * len(network.channels)
+    if len(strides) != len(network.channels):
+        raise ConfigError(
+            f"network.strides has {len(strides)} strides for the {len(network.channels)} sections of network.channels:"
+            f" give one stride per section, or leave network.strides out"
+        )
+    return ImpalaTorso(network.channels, strides, network.patch, network.width, network.conv)
+
+
+def make_impala(network: ImpalaOptions, spec: EnvSpec) -> Parts:
+    """The paper's deep residual network and LSTM, and an LSTM model whose hidden half the heads read."""
+    torso = make_torso(network, spec)
+    return Parts(
+        encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat),
+        dynamics=RecurrentDynamics(network.model_width),
+        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
+        read=lambda z: z[:, network.model_width :],
+        initial_carry=lambda batch_size: (jnp.zeros((batch_size, network.width)),) * 2,
+    )
+
+
+IMPALA = Kind(ImpalaOptions, make_impala)

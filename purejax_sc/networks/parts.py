@@ -1,0 +1,123 @@
+"""What a kind of network is made of, and the pieces that several kinds share."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from purejax_sc.config import ConfigError, NetworkConfig
+from purejax_sc.networks.conv import Conv
+from purejax_sc.types import Array, EnvSpec, Observation, Tree
+
+NORM_EPSILON = 1e-6  # a constant latent is mapped to 0 and not to NaN
+
+
+class Parts(NamedTuple):
+    """What a kind of network is made of.
+
+    encoder:       module, (Observation [T, B, ...], carry [B, ...]) -> (e [T, B, ...], carry).
+    dynamics:      module with `start(e [M, ...]) -> z [M, ...]` and `__call__(z, a [M, A]) -> z_next`.
+    head:          (number of outputs, planes, initialiser of the last layer) -> module, (e or what is read of z) ->
+                   [M, outputs]. Heads on flat latents ignore the planes.
+    read:          (z) -> what the heads at k >= 1 see.
+    initial_carry: (batch size) -> tree of [B, ...].
+    """
+
+    encoder: nn.Module
+    dynamics: nn.Module
+    head: Callable[[int, int, nn.initializers.Initializer], nn.Module]
+    read: Callable[[Array], Array] = lambda z: z
+    initial_carry: Callable[[int], Tree] = lambda batch_size: ()
+
+
+class Kind(NamedTuple):
+    """A kind of network: a row of `config.networks.KINDS`.
+
+    options: its section of a configuration.
+    make:    (options, EnvSpec) -> Parts. Raises ConfigError on impossible sizes.
+    """
+
+    options: type[NetworkConfig]
+    make: Callable[[Any, EnvSpec], Parts]
+
+
+def standardise(z: Array) -> Array:
+    """Zero mean and unit variance per example, z [M, N]: keeps latents bounded however often the model is applied."""
+    centred = z - jnp.mean(z, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + NORM_EPSILON)
+
+
+def over_time(torso: Callable[[Array], Array], frame: Array) -> Array:
+    """A feed-forward torso [M, ...] -> [M, ...] on frames [T, B, ...], as one batch of T * B."""
+    y = torso(frame.reshape(-1, *frame.shape[2:]))
+    return y.reshape(*frame.shape[:2], *y.shape[1:])
+
+
+def step_by_step(torso: nn.Module, frame: Array) -> Array:
+    """The same by a scan over T that keeps no activations: the backward pass computes each step's again."""
+
+    def see(torso: nn.Module, carry: tuple[()], frame: Array) -> tuple[tuple[()], Array]:
+        return carry, torso(frame)
+
+    scan = nn.scan(nn.remat(see), variable_broadcast="params", split_rngs={"params": False})
+    return scan(torso, (), frame)[1]
+
+
+class FeedForward(nn.Module):
+    """An encoder that reads one frame at a time and has no carry."""
+
+    torso: nn.Module
+
+    def __call__(self, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
+        return over_time(self.torso, obs.frame), carry
+
+
+class Head(nn.Module):
+    """[M, ...] -> logits [M, outputs]. `planes` > 0 squeezes [M, H, W, C] by a 1x1 convolution first; a `hidden` of 0
+    leaves out the hidden layer."""
+
+    outputs: int
+    hidden: int
+    init_last: nn.initializers.Initializer
+    planes: int = 0
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        if self.planes:
+            x = nn.relu(Conv(self.planes, kernel_size=(1, 1))(x))
+        x = x.reshape(x.shape[0], -1)
+        if self.hidden:
+            x = nn.relu(nn.Dense(self.hidden)(x))
+        return nn.Dense(self.outputs, kernel_init=self.init_last)(x)
+
+
+class ResidualDynamics(nn.Module):
+    """Residual blocks on a flat latent [M, width]; the first of them reads the action."""
+
+    width: int
+    blocks: int
+
+    def start(self, e: Array) -> Array:
+        return e
+
+    @nn.compact
+    def __call__(self, z: Array, a: Array) -> Array:
+        # The action has a product of its own: initialised by its own width it is as loud as the latent, and a `vmap`
+        # over actions (the look-ahead) computes the latent's product once.
+        x = nn.Dense(self.width)(z) + nn.Dense(self.width, use_bias=False)(a)
+        z = z + nn.Dense(self.width)(nn.relu(x))
+        for _ in range(self.blocks - 1):
+            z = z + nn.Dense(self.width)(nn.relu(nn.Dense(self.width)(z)))
+        return standardise(z)
+
+
+def image_shape(network: NetworkConfig, spec: EnvSpec) -> tuple[int, int]:
+    """Height and width of the frames. Raises ConfigError if they are no images."""
+    if len(spec.obs_shape) != 3:
+        raise ConfigError(
+            f"network.kind={network.kind} reads images [height, width, channels], but the observations have the shape"
+            f" {list(spec.obs_shape)}: set network.kind=mlp"
+        )
+    return spec.obs_shape[0], spec.obs_shape[1]

@@ -1,0 +1,77 @@
+"""The on-device driver on a mesh of devices: all rows (seeds, each with its numbers) as one compiled program."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from purejax_sc.config import Config, Hyper
+from purejax_sc.training import devices, replay
+from purejax_sc.training.anakin import Trainer, make_chunk, make_trainer
+from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
+from purejax_sc.training.devices import DATA, SEED, Layout
+from purejax_sc.training.iteration import TrainState
+from purejax_sc.types import Array
+
+
+def make_local_trainer(config: Config, layout: Layout) -> Trainer:
+    """What one device does of a run. Raises ConfigError as `make_trainer`."""
+    each = layout.rows // layout.mesh.shape[SEED]
+    # the devices of a CPU are its cores, which share one memory
+    sharing = layout.mesh.local_mesh.size if jax.default_backend() == "cpu" else 1
+    return make_trainer(config.shard() if layout.axis else config, num_seeds=each * sharing, axis=layout.axis)
+
+
+def compile_program(
+    trainer: Trainer, config: Config, seeds: Sequence[int], hypers: Sequence[Hyper], layout: Layout
+) -> Program:
+    """Compile training for rows of seeds and their numbers. trainer: of `make_local_trainer`."""
+    rows, whole_run = PartitionSpec(SEED), PartitionSpec()
+    states = state_specs(config)
+    chunk_of_row = make_chunk(trainer)
+
+    def init(seed: Array) -> TrainState:
+        return trainer.init(jax.random.key(seed))
+
+    def chunk(row: tuple[TrainState, Hyper], n: Array) -> tuple[TrainState, dict[str, Array]]:
+        return chunk_of_row(*row, n)
+
+    def gathered(states: TrainState, hyper: Hyper, n: Array) -> tuple[TrainState, dict[str, Array]]:
+        states, metrics = devices.over_seeds(chunk, layout.placement)((states, hyper), n)
+        return states, jax.lax.all_gather(metrics, SEED, tiled=True)  # every process logs all rows
+
+    # without check_vma a gradient is the device's own, until it is averaged
+    whole: Any = {"mesh": layout.mesh, "check_vma": False}
+    run_init = jax.shard_map(devices.over_seeds(init, layout.placement), in_specs=rows, out_specs=states, **whole)
+    run_chunk = jax.shard_map(gathered, in_specs=(states, rows, whole_run), out_specs=(states, whole_run), **whole)
+    seed = devices.put(layout, np.array(devices.fill_rows(seeds, layout), np.int32), rows)
+    hyper = jax.tree.map(lambda *x: np.array(x, np.float32), *devices.fill_rows(hypers, layout))
+    hyper = devices.put(layout, hyper, rows)
+    start = time.perf_counter()
+    shapes = devices.put_shapes(layout, jax.eval_shape(run_init, seed), states)
+    compiled_init = jax.jit(run_init).lower(seed).compile()
+    compiled_chunk = jax.jit(run_chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
+    seconds = time.perf_counter() - start
+    return Program(
+        init=lambda: compiled_init(seed),
+        chunk=lambda states, n: compiled_chunk(states, hyper, jnp.int32(n)),
+        shapes=shapes,
+        seconds=seconds,
+        memory={
+            "program_bytes": program_bytes(compiled_chunk),
+            "state_bytes": tree_bytes(shapes),
+            "replay_bytes": tree_bytes(shapes.replay),
+        },
+    )
+
+
+def state_specs(config: Config) -> TrainState:
+    """Where each part of a TrainState lives: rows over seeds, and environments and replay also over a run's devices."""
+    rows: Any = PartitionSpec(SEED)
+    parts: Any = PartitionSpec(SEED, DATA)
+    ring = replay.ReplayState(parts, rows, rows) if config.replay_sequences else ()
+    return TrainState(learner=rows, driver=parts, carry=parts, replay=ring, earlier=rows, key=rows)
