@@ -86,7 +86,8 @@ def masked_logits(logits: Array, legal: Array) -> Array:
 
 def with_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
     """A policy [..., A] in which a share of the actions is drawn uniformly from the legal ones [..., A]."""
-    return (1.0 - share) * probs + share * legal / jnp.sum(legal, axis=-1, keepdims=True)
+    weight = legal.astype(probs.dtype)
+    return (1.0 - share) * probs + share * weight / jnp.sum(weight, axis=-1, keepdims=True)
 
 
 def init_moment() -> Moment:
