@@ -88,7 +88,8 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
             add = partial(jax.tree.map, jnp.add)
             grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
         grads, total, metrics, target_metrics = transforms.device_mean((grads, total, metrics, target_metrics), axis)
-        steps, opt_state = optimiser.update(grads, state.opt_state)
+        with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
+            steps, opt_state = optimiser.update(grads, state.opt_state)
         rate = hyper.learning_rate * jnp.maximum(0.0, 1.0 - state.updates / config.num_updates)
         params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
         target = optax.incremental_update(params, state.target, hyper.target_rate)
@@ -167,7 +168,7 @@ def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hype
     The last state has not been acted in: the target policy stands in for the behaviour there.
     """
     behaviour = jax.nn.softmax(jnp.concatenate([logits_mu, logits_target[-1:]]))
-    uniform = legal / jnp.sum(legal, axis=-1, keepdims=True)
+    uniform = legal.astype(behaviour.dtype) / transforms.count_legal(legal)
     rest = 1.0 - hyper.prior_behaviour - hyper.prior_uniform
     mixture = rest * jnp.exp(logits_target) + hyper.prior_behaviour * behaviour + hyper.prior_uniform * uniform
     return masked_logits(jnp.log(mixture), legal)

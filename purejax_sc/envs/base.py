@@ -12,7 +12,8 @@ A terminated row resets at once. A truncated row first shows its final observati
 can bootstrap from it; the next step then ignores the action, resets, and emits reward 0 and discount 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -98,7 +99,7 @@ def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverS
     )
     ended = terminated | truncated
     episode_return = state.episode_return + reward
-    episode_length = state.episode_length + acted
+    episode_length = state.episode_length + acted.astype(jnp.int32)
     stats = EpisodeStats(
         count=jnp.sum(ended, dtype=jnp.float32),
         return_sum=jnp.sum(jnp.where(ended, episode_return, 0.0)),
@@ -126,6 +127,13 @@ def check_options(name: str, options: EnvOptions, known: Sequence[str]) -> None:
 def choose_rows(rows: Array, on_true: Tree, on_false: Tree) -> Tree:
     """Choose whole rows of two trees [B, ...] by a mask [B]."""
     return jax.vmap(lambda row, x, y: jax.tree.map(partial(jnp.where, row), x, y))(rows, on_true, on_false)
+
+
+@contextmanager
+def lenient_promotion() -> Iterator[None]:
+    """Libraries broadcast between ranks and mix dtypes, which users may have forbidden."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
 
 
 def without_weak_types(state: Tree) -> Tree:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnax.environments import spaces
 
 from purejax_sc.config import Config, ConfigError, EnvOptions
-from purejax_sc.envs.base import check_options, without_weak_types
+from purejax_sc.envs.base import check_options, lenient_promotion, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 _CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
@@ -78,14 +78,17 @@ def adapt(environment: Any, params: Any, obs_dtype: Any = jnp.float32) -> Env:
         )
 
     def init(key: Key, shared: Tree) -> tuple[Tree, Step]:
-        obs, state = environment.reset_env(key, params)
+        with lenient_promotion():
+            obs, state = environment.reset_env(key, params)
         return without_weak_types(state), show(obs, 0.0, False, False)
 
     def step(key: Key, state: Tree, action: Array) -> tuple[Tree, Step]:
         # Not `environment.step`: it resets by itself and loses the final observation.
-        obs, state, reward, terminated, _ = environment.step_env(key, state, action, params)
+        with lenient_promotion():
+            obs, state, reward, terminated, _ = environment.step_env(key, state, action, params)
+            truncated = environment.is_truncated(state, params)
         # The time limit and the end of the game may fall on the same step (DeepSea's always do).
-        truncated = environment.is_truncated(state, params) & jnp.logical_not(terminated)
+        truncated = truncated & jnp.logical_not(terminated)
         return without_weak_types(state), show(obs, reward, terminated, truncated)
 
     return Env(spec, init, step)

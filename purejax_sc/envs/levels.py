@@ -229,7 +229,7 @@ def successors(position: Position, floor: Array) -> tuple[Position, Array]:
         boxes=jnp.where(pulled, position.player, position.boxes[None]),
         player=ahead,
         last=jnp.where(pulls, box, position.last),
-        swaps=position.swaps + (pulls & (position.last >= 0) & (box != position.last)),
+        swaps=position.swaps + (pulls & (position.last >= 0) & (box != position.last)).astype(jnp.int32),
     )
     return after, free & (jnp.any(pulled, axis=-1) | ~pulls)
 

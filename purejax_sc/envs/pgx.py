@@ -1,7 +1,6 @@
 """Adapter for Pgx: games of two players who move in turn and see everything, and its games of one player."""
 
 import re
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +9,7 @@ import pgx
 from pgx import go
 
 from purejax_sc.config import Config, ConfigError, EnvOptions
-from purejax_sc.envs.base import check_options, without_weak_types
+from purejax_sc.envs.base import check_options, lenient_promotion, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 # The mover stays the same (backgammon), players hide something, or there are more than two of them.
@@ -70,7 +69,7 @@ def go_size(name: str) -> int | None:
 
 def adapt(game: Any) -> Env:
     """A Pgx environment of one player, or of two who move in turn, as an `Env`."""
-    with _broadcasting():
+    with lenient_promotion():
         shapes = jax.eval_shape(game.init, jax.random.key(0))
     spec = EnvSpec(
         num_actions=shapes.legal_action_mask.shape[0],
@@ -94,7 +93,7 @@ def adapt(game: Any) -> Env:
         )
 
     def init(key: Key, shared: Tree) -> tuple[PgxState, Step]:
-        with _broadcasting():
+        with lenient_promotion():
             state = without_weak_types(game.init(key))
         first = state.current_player
         # before the first move nobody has moved: the discount is what it is between two moves
@@ -102,16 +101,11 @@ def adapt(game: Any) -> Env:
 
     def step(key: Key, state: PgxState, action: Array) -> tuple[PgxState, Step]:
         moved = state.game.current_player
-        with _broadcasting():
+        with lenient_promotion():
             after = PgxState(without_weak_types(game.step(state.game, action, key)), state.first)
         return after, show(after, after.game.rewards[moved], moved)
 
     return Env(spec, init, step)
-
-
-def _broadcasting() -> AbstractContextManager[None]:
-    """Pgx broadcasts between ranks, which users may have forbidden."""
-    return jax.numpy_rank_promotion("allow")
 
 
 # Go alone
@@ -131,7 +125,7 @@ def without_repetition(env: Env, state: PgxState, legal: Array) -> Array:
 def reopen(game: go.Go, state: PgxState) -> PgxState:
     """The same position with no pass before it: two passes have ended nothing."""
     x = state.game._x._replace(consecutive_pass_count=jnp.int32(0))
-    with _broadcasting():
+    with lenient_promotion():
         ended = game._game.is_terminal(x)
         legal = game._game.legal_action_mask(x) | ended
     return state._replace(game=state.game.replace(_x=x, terminated=ended, legal_action_mask=legal))

@@ -17,7 +17,7 @@ from jumanji.environments.routing.sokoban.types import State
 
 from purejax_sc.config import Config, ConfigError, EnvOptions, LevelsConfig
 from purejax_sc.envs import boxoban, levels
-from purejax_sc.envs.base import check_options, choose_rows
+from purejax_sc.envs.base import check_options, choose_rows, lenient_promotion
 from purejax_sc.envs.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
 from purejax_sc.types import Array, Env, EnvSpec, EpisodeStats, Key, Step
 
@@ -134,7 +134,8 @@ def play(game: Sokoban, state: SokobanState, action: Array) -> tuple[SokobanStat
         agent_location=state.agent,
         step_count=state.steps,
     )
-    after, shown = game.step(before, action)
+    with lenient_promotion():
+        after, shown = game.step(before, action)
     state = state._replace(variable=after.variable_grid, agent=after.agent_location, steps=after.step_count)
     return state, shown.reward, shown.extras["solved"]
 
@@ -146,8 +147,8 @@ def start(grid: Array, depth: Array | int = 0) -> SokobanState:
     player = (grid == PLAYER) | (grid == PLAYER_ON_TARGET)
     cell = jnp.argmax(player)
     return SokobanState(
-        fixed=jnp.where(grid == WALL, constants.WALL, targets * constants.TARGET).astype(jnp.uint8),
-        variable=(boxes * constants.BOX + player * constants.AGENT).astype(jnp.uint8),
+        fixed=jnp.where(grid == WALL, constants.WALL, jnp.where(targets, constants.TARGET, 0)).astype(jnp.uint8),
+        variable=(jnp.where(boxes, constants.BOX, 0) + jnp.where(player, constants.AGENT, 0)).astype(jnp.uint8),
         agent=jnp.stack([cell // SIZE, cell % SIZE]).astype(jnp.int32),
         steps=jnp.zeros((), jnp.int32),
         depth=jnp.asarray(depth, jnp.float32),

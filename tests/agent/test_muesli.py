@@ -30,7 +30,7 @@ def plain(tree):
 
 
 def numbers(hyper):
-    return Hyper(*map(float, hyper))
+    return jax.tree.map(float, hyper)
 
 
 # Targets

@@ -46,7 +46,7 @@ def make(spec=SPEC, **sections):
 @functools.cache
 def awake_state(network, bins, spec):
     """The learner state of `make`: the same for all options that leave the network alone."""
-    config = small(network=network.model_dump(), muesli={"bins": bins})
+    config = small(muesli={"bins": bins}).model_copy(update={"network": network})
     learner = muesli.make_learner(config, make_model(config, spec), spec)
 
     def awake(key):

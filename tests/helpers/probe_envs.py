@@ -68,6 +68,18 @@ def counting(limit: int) -> Env:
     return Env(SPEC, _start_at_zero, step)
 
 
+def one_of(envs: tuple[Env, ...], number: Array) -> Env:
+    """The environment of that number, which may be traced: one program for all of them."""
+
+    def init(key, pool):
+        return jax.lax.switch(number, [env.init for env in envs], key, pool)
+
+    def step(key, state, action):
+        return jax.lax.switch(number, [env.step for env in envs], key, state, action)
+
+    return Env(SPEC, init, step)
+
+
 def _one_step(reward, random_obs: bool = False) -> Env:
     """Terminates after one step with `reward(obs, action)`. The state is the observation, int32."""
 

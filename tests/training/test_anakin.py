@@ -1,28 +1,32 @@
 """The promises of the on-device driver: seeds, hyper-parameters, probes, the replay."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import probe_envs
-from helpers.configs import assert_close, small
+from helpers.configs import SMALL, assert_close, small
 
 from purejax_sc import config as config_module
 from purejax_sc import networks
 from purejax_sc.agent import muesli
-from purejax_sc.config import ConfigError, Hyper
+from purejax_sc.config import ConfigError
 from purejax_sc.envs import make_env
 from purejax_sc.training.anakin import make_chunk, make_train, make_trainer
 from purejax_sc.training.devices import over_seeds
+from purejax_sc.training.iteration import join
 from purejax_sc.types import EnvSpec, Observation, Sequence
 
+# What is left where the losses do not matter: this compiles in half the time.
+PLAIN = {"muesli": {**SMALL["muesli"], "unroll": 1}, "sc": {"update": "none"}}
 
-def run(config, seeds=1, env=None, hyper=None):
-    """Learner states and metrics of `seeds` runs, with a leading seed axis."""
-    keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
-    train = make_train(config, env)
-    states, metrics = jax.jit(jax.vmap(train, (0, None)))(keys, config.hyper if hyper is None else hyper)
-    return states.learner, metrics
+
+@functools.cache
+def training(config):
+    """(key, hyper) -> (state, metrics): one program for all tests of a configuration."""
+    return jax.jit(make_train(config))
 
 
 @pytest.mark.parametrize("placement", ["vmap", "map"])
@@ -31,37 +35,37 @@ def test_seed_i_of_a_sweep_equals_the_single_run(placement):
     train = make_train(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(3))
     swept = jax.jit(over_seeds(lambda key: train(key)[0].learner, placement))(keys)
-    single = jax.jit(train)(jax.random.key(1))[0].learner
+    single = training(config)(jax.random.key(1), config.hyper)[0].learner
     assert_close(jax.tree.map(lambda x: x[1], swept.params), single.params, rtol=2e-3, atol=2e-5)
 
 
 def test_hyper_i_of_a_sweep_equals_the_single_run():
     config = small()
     rates = jnp.array([1e-4, 1e-3])
-    hypers = Hyper(*(jnp.broadcast_to(jnp.float32(x), 2) for x in config.hyper))._replace(learning_rate=rates)
+    hypers = jax.tree.map(lambda x: jnp.full(2, x), config.hyper)._replace(learning_rate=rates)
     train = make_train(config)
     swept = jax.jit(jax.vmap(train, (None, 0)))(jax.random.key(0), hypers)[0].learner
-    single = jax.jit(train)(jax.random.key(0), config.hyper._replace(learning_rate=1e-3))[0].learner
+    single = training(config)(jax.random.key(0), config.hyper._replace(learning_rate=1e-3))[0].learner
     assert_close(jax.tree.map(lambda x: x[1], swept.params), single.params, rtol=2e-3, atol=2e-5)
 
 
 def test_a_number_from_the_config_and_the_same_number_traced_agree():
     config = small()
-    train = make_train(config)
-    given = jax.jit(train)(jax.random.key(0))[0].learner
-    traced = jax.jit(train)(jax.random.key(0), config.hyper)[0].learner
+    given = jax.jit(make_train(config))(jax.random.key(0))[0].learner
+    traced = training(config)(jax.random.key(0), config.hyper)[0].learner
     assert_close(given.params, traced.params, rtol=1e-5, atol=1e-6)
 
 
 def test_sc_weight_zero_is_the_baseline_bit_for_bit():
     # As a single run, which is also what a sweep placed by `map` runs. Under `vmap` over seeds the compiler rounds the
     # batched products of the two programs differently, and they agree to the last digit or so.
-    def learner(update, weight):
-        config = small(sc={"update": update}, hyper={"sc_weight": weight})
-        env = probe_envs.reward_by_observation_and_action()
-        return jax.jit(make_train(config, env))(jax.random.key(0))[0].learner
+    def learner(update):
+        config = small(sc={"update": update})
+        train = jax.jit(make_train(config, probe_envs.reward_by_observation_and_action()))
+        return lambda weight: train(jax.random.key(0), config.hyper._replace(sc_weight=weight))[0].learner
 
-    baseline, weightless, weighted = learner("none", 0.25), learner("direct", 0.0), learner("direct", 0.25)
+    baseline, direct = learner("none")(0.25), learner("direct")
+    weightless, weighted = direct(0.0), direct(0.25)
     jax.tree.map(np.testing.assert_array_equal, weightless, baseline)
     assert not np.array_equal(*(x.params.encoder["params"]["torso"]["Dense_0"]["kernel"] for x in (weighted, baseline)))
 
@@ -80,21 +84,21 @@ def test_chunks_of_any_length_continue_one_run():
 
 
 def test_every_fresh_sequence_is_used_once_when_an_iteration_holds_several_updates():
-    config = small(train={"num_envs": 8, "batch_sequences": 12, "replay_share": 2 / 3, "env_steps": 96})
+    config = small(train={"num_envs": 8, "batch_sequences": 12, "replay_share": 2 / 3, "env_steps": 96}, **PLAIN)
     assert config.updates_per_iteration == 2
-    learner, metrics = run(config)
-    assert learner.updates[0] == config.num_updates == 6
-    assert metrics["loss"].shape == (1, 3)
+    state, metrics = training(config)(jax.random.key(0), config.hyper)
+    assert state.learner.updates == config.num_updates == 6
+    assert metrics["loss"].shape == (3,)
 
 
 def test_a_batch_without_replay_keeps_no_ring():
     config = small(train={"replay_share": 0.0, "batch_sequences": 4})
-    state, _ = jax.jit(make_train(config))(jax.random.key(0))
+    state, _ = jax.eval_shape(make_train(config), jax.random.key(0))
     assert state.replay == ()
 
 
 def test_the_ring_holds_what_was_acted_in_order():
-    config = small(train={"env_steps": 16 * 3})
+    config = small(train={"env_steps": 16 * 3}, **PLAIN)
     state, _ = jax.jit(make_train(config, probe_envs.counting(3)))(jax.random.key(0))
     ring = state.replay
     assert ring.size == 12
@@ -131,17 +135,38 @@ PROBE = {
 }
 
 
-def learned(env, **sections):
+PROBES = {
+    "constant reward": probe_envs.constant_reward(),
+    "reward by observation": probe_envs.reward_by_observation(),
+    "reward by action": probe_envs.reward_by_action(),
+    "reward by both": probe_envs.reward_by_observation_and_action(),
+    "delayed reward": probe_envs.delayed_reward(),
+    "endless reward": probe_envs.endless_reward(5),
+}
+
+
+@functools.cache
+def probe_training(update):
+    """The configuration, and (number of the probe, key, hyper) -> (state, metrics): one program for all probes."""
+    config = small(**PROBE, sc={"update": update})
+
+    def train(number, key, hyper):
+        return make_train(config, probe_envs.one_of(tuple(PROBES.values()), number))(key, hyper)
+
+    return config, jax.jit(train)
+
+
+def learned(probe, update="direct", **values):
     """A trained agent on a probe: its mean reward per episode at the end, and root values of given frames."""
-    config = small(**{**PROBE, **sections})
-    learner, metrics = run(config, env=env)
-    tail = {name: np.asarray(metrics[name][0, -50:]) for name in ("episode_return_sum", "episode_count")}
+    config, train = probe_training(update)
+    state, metrics = train(list(PROBES).index(probe), jax.random.key(0), config.hyper._replace(**values))
+    tail = {name: np.asarray(metrics[name][-50:]) for name in ("episode_return_sum", "episode_count")}
     episode_return = tail["episode_return_sum"].sum() / max(tail["episode_count"].sum(), 1)
-    return config, jax.tree.map(lambda x: x[0], learner), episode_return
+    return config, state.learner, episode_return
 
 
-def root_values(config, env, learner, frames):
-    model, n = networks.make_model(config, env.spec), len(frames)
+def root_values(config, learner, frames):
+    model, n = networks.make_model(config, probe_envs.SPEC), len(frames)
     obs = Observation(
         jnp.array(frames, jnp.float32)[None, :, None],
         jnp.ones((1, n, 2), bool),
@@ -155,42 +180,35 @@ def root_values(config, env, learner, frames):
 
 
 def test_probe_constant_reward_is_valued():
-    env = probe_envs.constant_reward()
-    config, learner, _ = learned(env)
-    np.testing.assert_allclose(root_values(config, env, learner, [0.0]), [1.0], atol=0.05)
+    config, learner, _ = learned("constant reward")
+    np.testing.assert_allclose(root_values(config, learner, [0.0]), [1.0], atol=0.05)
 
 
 def test_probe_reward_by_observation_is_valued():
-    env = probe_envs.reward_by_observation()
-    config, learner, _ = learned(env)
-    np.testing.assert_allclose(root_values(config, env, learner, [0.0, 1.0]), [0.0, 1.0], atol=0.05)
+    config, learner, _ = learned("reward by observation")
+    np.testing.assert_allclose(root_values(config, learner, [0.0, 1.0]), [0.0, 1.0], atol=0.05)
 
 
 def test_probe_delayed_reward_is_discounted():
-    env = probe_envs.delayed_reward()
-    config, learner, _ = learned(env)
+    config, learner, _ = learned("delayed reward")
     # Two steps, reward 1 after the second: v = (gamma, 1) = (0.5, 1).
-    np.testing.assert_allclose(root_values(config, env, learner, [0.0, 1.0]), [0.5, 1.0], atol=0.05)
+    np.testing.assert_allclose(root_values(config, learner, [0.0, 1.0]), [0.5, 1.0], atol=0.05)
 
 
 @pytest.mark.parametrize("update", ["none", "direct"])
 def test_probe_reward_by_action_is_found(update):
-    env = probe_envs.reward_by_action()
-    assert learned(env, sc={"update": update})[2] > 0.95
+    assert learned("reward by action", update)[2] > 0.95
 
 
 @pytest.mark.parametrize("pg_weight", [3.0, 0.0])
 def test_probe_reward_by_observation_and_action_is_found(pg_weight):
-    env = probe_envs.reward_by_observation_and_action()
-    hyper = {**PROBE["hyper"], "pg_weight": pg_weight}
-    assert learned(env, hyper=hyper)[2] > 0.9
+    assert learned("reward by both", pg_weight=pg_weight)[2] > 0.9
 
 
 def test_probe_truncation_bootstraps():
-    env = probe_envs.endless_reward(5)
-    config, learner, _ = learned(env)
+    config, learner, _ = learned("endless reward")
     # Reward 1 for ever at discount 0.5 is worth 2, although every episode is cut after 5 steps.
-    np.testing.assert_allclose(root_values(config, env, learner, [0.0]), [2.0], atol=0.1)
+    np.testing.assert_allclose(root_values(config, learner, [0.0]), [2.0], atol=0.1)
 
 
 def test_the_actor_carry_is_stored_and_continues_from_row_to_row():
@@ -199,6 +217,7 @@ def test_the_actor_carry_is_stored_and_continues_from_row_to_row():
         network={"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0},
         train={"env_steps": 16 * 2},
         hyper={"learning_rate": 0.0},
+        **PLAIN,
     )
     state, _ = jax.jit(make_train(config))(jax.random.key(0))
     rows = jax.tree.map(lambda x: x[0:4], state.replay.data)
@@ -211,9 +230,10 @@ def test_the_actor_carry_is_stored_and_continues_from_row_to_row():
 
 
 def test_exploring_draws_uniform_actions_and_stores_the_policy_that_drew_them():
+    config = small(hyper={"learning_rate": 0.0}, **PLAIN)
+
     def acted(share):
-        config = small(hyper={"explore": share, "learning_rate": 0.0})
-        return jax.jit(make_train(config))(jax.random.key(0))[0].replay.data
+        return training(config)(jax.random.key(0), config.hyper._replace(explore=share))[0].replay.data
 
     policy, half, uniform = acted(0.0), acted(0.5), acted(1.0)
     num_actions = policy.logits.shape[-1]
@@ -224,13 +244,35 @@ def test_exploring_draws_uniform_actions_and_stores_the_policy_that_drew_them():
     assert not np.array_equal(policy.action, uniform.action)
 
 
-@pytest.mark.parametrize("option", [{"replay": {"carry": "zero"}}, {"muesli": {"actor": "online"}}], ids=str)
-def test_driver_options_change_the_run(option):
-    network = {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0}
-    sections = {"env": "gymnax/Breakout-MinAtar", "network": network, "hyper": {"learning_rate": 0.01}}
-    base, _ = run(small(**sections))
-    other, _ = run(small(**sections, **option))
-    assert not all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (base, other)), strict=True))
+@pytest.mark.parametrize("actor", ["prior", "online"])
+def test_the_actor_is_the_network_that_the_option_names(actor):
+    config = small(hyper={"learning_rate": 0.01}, **{**PLAIN, "muesli": {**PLAIN["muesli"], "actor": actor}})
+    trainer = make_trainer(config)
+    iterate = jax.jit(trainer.iterate)
+    state = iterate(jax.jit(trainer.init)(jax.random.key(0)), config.hyper)[0]
+    params = {"prior": state.learner.target, "online": state.learner.params}
+    stored = iterate(state, config.hyper)[0].replay.data
+    obs = jax.tree.map(lambda x: x[None, 4:8, 0], stored.obs)  # what the second iteration saw first
+    model = networks.make_model(config, make_env(config).spec)
+    logits = {
+        name: model.root_policy(p.root_policy, model.encode(p.encoder, obs, ())[0][0]) for name, p in params.items()
+    }
+    np.testing.assert_allclose(stored.logits[4:8, 0], logits[actor], rtol=1e-4, atol=1e-6)
+    assert np.abs(logits["prior"] - logits["online"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(("carry", "replayed"), [("stored", 7.0), ("zero", 0.0)])
+def test_replayed_rows_start_from_the_carry_that_the_option_names(carry, replayed):
+    config = small(replay={"carry": carry})
+
+    def row(x):
+        return Sequence(x, x, x, x, x, carry=(x, x))
+
+    batch = join(config, row(jnp.full((1, 3), 5.0)), row(jnp.full((2, 3), 7.0)), jnp)
+    for x in batch.carry:
+        np.testing.assert_array_equal(x[:, 0], [5.0, replayed, replayed])
+    for x in batch[:-1]:
+        np.testing.assert_array_equal(x[:, 0], [5.0, 7.0, 7.0])
 
 
 PAPER_SPECS = {
