@@ -119,8 +119,8 @@ def train(
 def sweep(config: str, settings: tuple[str, ...], seeds: int, out: Path | None, placement: Any, quiet: bool) -> None:
     """Train CONFIG with every combination of settings, times seeds; one table and one picture.
 
-    All combinations of hyper.* are one compiled program, as in hyper.learning_rate=1e-4,3e-4,1e-3
-    hyper.sc_weight=0,0.25. Each combination of other settings is one more: sc.update=none,direct,dyna.
+    All combinations of hyper.* and sc.update are one compiled program, as in hyper.learning_rate=1e-4,3e-4,1e-3
+    sc.update=none,direct,dyna. Each combination of other settings is one more: sc.unroll=3,5.
     """
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
     stopped = f"stopped: the programs that were done stay in {directory}"
