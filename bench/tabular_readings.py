@@ -31,7 +31,7 @@ import scipy.stats
 from purejax_sc.results import statistics
 from purejax_sc.tabular import compiled, study
 from purejax_sc.tabular.learner import Variant
-from purejax_sc.tabular.options import Options, variant
+from purejax_sc.tabular.options import TabularOptions, variant
 
 UPDATES = ("none", "dyna", "direct", "reverse", "residual")
 SHAPES: dict[str, dict[str, Any]] = {
@@ -73,11 +73,11 @@ def canonical(numbers: Variant, update: str) -> Variant:
 
 def run_group(name: str, rows: list[dict[str, Any]], seeds: int, iterations: int, points: int) -> list[dict[str, Any]]:
     """Both tasks for the rows of a group, completed by what they show."""
-    base = Options(log_every=iterations // points, **SHAPES[name])
+    base = TabularOptions(log_every=iterations // points, **SHAPES[name])
     index: dict[Variant, int] = {}
     chosen = []
     for row in rows:
-        options = base.model_copy(update={key: row[key] for key in row if key in Options.model_fields})
+        options = base.model_copy(update={key: row[key] for key in row if key in TabularOptions.model_fields})
         numbers = {update: canonical(variant(options, row["model"], update), update) for update in UPDATES}
         chosen.append({update: index.setdefault(value, len(index)) for update, value in numbers.items()})
     stacked = compiled.stack(list(index))

@@ -1,29 +1,64 @@
 """Self-consistent models and values, with a Muesli agent, in pure JAX.
 
-Names are loaded when they are first used, so that `import purejax_sc` and `purejax-sc --help` stay quick.
+The public names, which are loaded when they are first used, so that `import purejax_sc` and `purejax-sc --help` stay
+quick:
+
+    load(name, overrides) -> Config       a YAML file, or a shipped one such as "catch", with KEY=VALUE words
+    Config, Hyper                         what decides the program, and the numbers in it that may be traced
+    Gates                                 where the gradient of self-consistency flows: an update of your own
+    ConfigError                           what cannot be run; its one line names the cure
+    make_train(config, env)               train(key, hyper): a whole run as one pure function, for jit and vmap
+    make_trainer(config, env)             the same in pieces, for a loop of your own
+    train(config, out)                    a run directory: curves, summary, checkpoints
+    evaluate(directory, options)          whole episodes of its agents, reported in its evaluation.json
+    EvaluationOptions                     how many episodes, by which search, from which seed
+    load_agent(directory, seed) -> Agent  a trained agent: act, search, params, config, model
+    Env, EnvSpec, Step                    what an environment of your own is made of
+    Model, Params                         and a model
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from purejax_sc.config import Config, Hyper, load
-    from purejax_sc.training.anakin import make_train, make_trainer
+    from purejax_sc.config import Config as Config
+    from purejax_sc.config import ConfigError as ConfigError
+    from purejax_sc.config import Hyper as Hyper
+    from purejax_sc.config import load as load
+    from purejax_sc.evaluation.agent import Agent as Agent
+    from purejax_sc.evaluation.agent import load_agent as load_agent
+    from purejax_sc.evaluation.evaluate import EvaluationOptions as EvaluationOptions
+    from purejax_sc.evaluation.evaluate import evaluate as evaluate
+    from purejax_sc.runs.train import train as train
+    from purejax_sc.training.anakin import make_train as make_train
+    from purejax_sc.training.anakin import make_trainer as make_trainer
+    from purejax_sc.types import Env as Env
+    from purejax_sc.types import EnvSpec as EnvSpec
+    from purejax_sc.types import Gates as Gates
+    from purejax_sc.types import Model as Model
+    from purejax_sc.types import Params as Params
+    from purejax_sc.types import Step as Step
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
-__all__ = ["Config", "Hyper", "load", "make_train", "make_trainer"]
-
-_HOME = {
-    "Config": "config",
-    "Hyper": "config",
-    "load": "config",
-    "make_train": "training.train",
-    "make_trainer": "training.train",
+_HOMES = {
+    "config": ("Config", "ConfigError", "Hyper", "load"),
+    "evaluation.agent": ("Agent", "load_agent"),
+    "evaluation.evaluate": ("EvaluationOptions", "evaluate"),
+    "runs.train": ("train",),
+    "training.anakin": ("make_train", "make_trainer"),
+    "types": ("Env", "EnvSpec", "Gates", "Model", "Params", "Step"),
 }
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,4 +1,4 @@
-"""Settings of all tests: silent broadcasting between ranks is an error, eight devices, one cache of compiled programs."""
+"""Settings of all tests: no silent broadcasting between ranks, eight devices, one cache of compiled programs."""
 
 import os
 import shutil

@@ -205,6 +205,7 @@ def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
 
     Every state floor(ratio) times, and a random subset without replacement for the rest.
     """
+    assert ratio > 0, ratio
     whole, total = int(ratio), max(1, round(ratio * num_states))
     rest = total - whole * num_states
     every = jnp.tile(jnp.arange(num_states), whole)
@@ -215,6 +216,7 @@ def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
 
 def perturb(key: Key, latent: Array, x: Scalar) -> Array:
     """latent * U(1 - x, 1 + x), independently by element (section 4.2, latent noise)."""
+    chex.assert_type(latent, float)
     return latent * jax.random.uniform(key, latent.shape, latent.dtype, 1.0 - x, 1.0 + x)
 
 

@@ -33,6 +33,8 @@ def unroll_masks(discount_t: Array, valid: Array, unroll: int) -> UnrollMasks:
       unroll:     K.
     """
     chex.assert_equal_shape([discount_t, valid])
+    chex.assert_rank(valid, 2)
+    chex.assert_type([discount_t, valid], [float, bool])
     ended = discount_t == 0
     live, absorbed = [valid], [jnp.zeros_like(valid)]
     for k in range(1, unroll + 1):
@@ -52,6 +54,7 @@ def shift(x: Array, k: int) -> Array:
 def cross_entropy(logits: Array, probs: Array) -> Array:
     """-sum_i p_i log softmax(logits)_i over the last axis. Gradients flow to both arguments."""
     chex.assert_equal_shape([logits, probs])
+    chex.assert_type([logits, probs], float)
     return -jnp.sum(probs * jax.nn.log_softmax(logits), axis=-1)
 
 
@@ -64,6 +67,9 @@ def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Arr
       logits: [..., A]; action: int [...]; rho: [...] the (clipped) ratio pi / mu; adv: [...] normalised advantage.
     """
     chex.assert_equal_shape([action, rho, adv])
+    chex.assert_equal_shape_prefix([action, logits], action.ndim)
+    chex.assert_rank(logits, action.ndim + 1)
+    chex.assert_type([logits, action, rho, adv], [float, int, float, float])
     log_pi = jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(action, logits.shape[-1]), axis=-1)
     return -jax.lax.stop_gradient(rho * adv) * log_pi
 
@@ -80,6 +86,7 @@ def cmpo_policy(log_prior: Array, adv: Array, clip: Scalar) -> Array:
       [..., A] probabilities.
     """
     chex.assert_equal_shape([log_prior, adv])
+    chex.assert_type([log_prior, adv], float)
     return jax.nn.softmax(log_prior + jnp.clip(adv, -clip, clip))
 
 
@@ -95,6 +102,7 @@ def cmpo_sampled(actions: Array, adv: Array, num_actions: int, clip: Scalar) -> 
       [..., A] weights by action. Right in expectation; a single draw need not sum to 1.
     """
     chex.assert_equal_shape([actions, adv])
+    chex.assert_type([actions, adv], [int, float])
     w = jnp.exp(jnp.clip(adv, -clip, clip))
     n_times_z = 1.0 + jnp.sum(w, axis=0, keepdims=True) - w
     return jnp.sum((w / n_times_z)[..., None] * jax.nn.one_hot(actions, num_actions), axis=0)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -114,6 +115,7 @@ def make_targets(
     axis: str | None = None,
 ) -> tuple[Targets, Moment, Metrics]:
     """Everything the grounded losses aim at, from the target network (Muesli sections 3 and 4)."""
+    check_batch(batch)
     target, legal, valid = state.target, batch.obs.legal, batch.obs.valid
     e, v_prior, logits_target = _root(model, target, batch)
     log_prior = _log_prior(logits_target, batch.logits, legal, hyper)
@@ -283,6 +285,7 @@ def grounded_loss(
     axis: str | None = None,
 ) -> tuple[Array, Roots, Metrics]:
     """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps (paper Eq. 2)."""
+    check_batch(batch)
     time_batch, mean = batch.action.shape, partial(masked_mean, axis=axis)
     obs = jax.tree.map(lambda x: x[:-1], batch.obs)
     e = flat(model.encode(params.encoder, obs, batch.carry)[0])
@@ -397,6 +400,8 @@ def sc_loss(
     axis: str | None = None,
 ) -> tuple[Array, Metrics]:
     """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
+    check_batch(batch)
+    chex.assert_equal_shape([roots.logits, batch.logits])
     cfg, mean = config.sc, partial(masked_mean, axis=axis)
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
     e, logits, live, starts = _choose_starts(config, batch, roots, key_roots, hyper)
@@ -452,6 +457,18 @@ def _sc_distance(config: Config, model: Model, errors: consistency.ScErrors) -> 
 
 
 # Small helpers
+
+
+def check_batch(batch: Sequence) -> None:
+    """Shapes and types of a batch, see `types.Sequence`: T transitions of B sequences, and A actions."""
+    chex.assert_rank([batch.action, batch.logits], [2, 3])
+    (time, num), actions = batch.action.shape, batch.logits.shape[-1]
+    chex.assert_shape([batch.reward, batch.discount], (time, num))
+    chex.assert_shape([batch.logits, batch.obs.legal], [(time, num, actions), (time + 1, num, actions)])
+    chex.assert_shape([batch.obs.prev_action, batch.obs.prev_reward, batch.obs.first, batch.obs.valid], (time + 1, num))
+    chex.assert_equal_shape_prefix([batch.obs.frame, batch.obs.valid], 2)
+    chex.assert_type([batch.action, batch.logits, batch.reward, batch.discount], [int, float, float, float])
+    chex.assert_type([batch.obs.legal, batch.obs.first, batch.obs.valid], bool)
 
 
 def flat(x: Any) -> Any:

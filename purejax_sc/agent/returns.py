@@ -22,6 +22,7 @@ def lambda_returns(r_t: Array, discount_t: Array, v_t: Array, lambda_: Scalar) -
       [T, ...] returns for the states at t-1.
     """
     chex.assert_equal_shape([r_t, discount_t, v_t])
+    chex.assert_type([r_t, discount_t, v_t], float)
 
     def step(g: Array, x: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         r, discount, v = x
@@ -46,6 +47,7 @@ def retrace(r_t: Array, discount_t: Array, v_t: Array, q_t: Array, rho_t: Array,
     """
     chex.assert_equal_shape([r_t, discount_t, v_t])
     chex.assert_equal_shape([r_t[1:], q_t, rho_t])
+    chex.assert_type([r_t, discount_t, v_t, q_t, rho_t], float)
     c_t = lambda_ * jnp.minimum(1.0, rho_t)
 
     def step(g: Array, x: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -74,6 +76,7 @@ def vtrace(v_tm1: Array, v_t: Array, r_t: Array, discount_t: Array, rho_tm1: Arr
       [T, ...] value targets for the states at t-1.
     """
     chex.assert_equal_shape([v_tm1, v_t, r_t, discount_t, rho_tm1])
+    chex.assert_type([v_tm1, v_t, r_t, discount_t, rho_tm1], float)
     clipped = jnp.minimum(1.0, rho_tm1)
     delta = clipped * (r_t + discount_t * v_t - v_tm1)
 

@@ -61,7 +61,7 @@ def make_search(model: Model, spec: EnvSpec, simulations: int, kind: Kind = "muz
         policy = partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0, qtransform=scaled)
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
-        chex.assert_shape(legal, (e.shape[0], spec.num_actions))
+        chex.assert_shape(legal, (len(e), spec.num_actions))
         chex.assert_type(legal, bool)
         root = mctx.RootFnOutput(
             prior_logits=masked_logits(model.root_policy(params.root_policy, e), legal),

@@ -19,6 +19,7 @@ def signed_hyperbolic(x: Array) -> Array:
     Written as x / (sqrt(|x| + 1) + 1) + eps x, which is the same number with no cancellation near 0 and with
     the right derivative at 0 (the printed form has none there).
     """
+    chex.assert_type(x, float)
     return x / (jnp.sqrt(jnp.abs(x) + 1.0) + 1.0) + EPSILON * x
 
 
@@ -28,6 +29,7 @@ def signed_parabolic(x: Array) -> Array:
     The usual form subtracts nearly equal numbers and loses four digits around 1, as much as a one-step
     advantage is worth. With w = 2 x / (sqrt(1 + 4 eps (|x| + 1 + eps)) + 1 + 2 eps) it is w (2 + |w|).
     """
+    chex.assert_type(x, float)
     root = jnp.sqrt(1.0 + 4.0 * EPSILON * (jnp.abs(x) + 1.0 + EPSILON))
     w = 2.0 * x / (root + 1.0 + 2.0 * EPSILON)
     return w * (2.0 + jnp.abs(w))
@@ -43,6 +45,7 @@ def two_hot(x: Array, bins: int, bins_max: float) -> Array:
       [..., bins]. Piecewise linear in x, so gradients flow: between two atoms they move weight from one to the
       other; exactly on an atom they are 0.
     """
+    chex.assert_type(x, float)
     atoms = jnp.linspace(-bins_max, bins_max, bins)
     spacing = 2.0 * bins_max / (bins - 1)
     offset = jnp.clip(x, -bins_max, bins_max)[..., None] - jnp.reshape(atoms, (1,) * x.ndim + (bins,))
@@ -58,6 +61,8 @@ def to_categorical(x: Array, bins: int, bins_max: float, transform: bool = True)
 
 def from_logits(logits: Array, bins_max: float, transform: bool = True) -> Array:
     """Raw scalars [...] of categorical logits [..., bins]: the mean over the atoms, then the inverse transform."""
+    chex.assert_type(logits, float)
+    chex.assert_rank(logits, set(range(1, 9)))
     atoms = jnp.linspace(-bins_max, bins_max, logits.shape[-1])
     # In full precision also where the default is less: one-step advantages are differences of such means.
     mean = jnp.matmul(jax.nn.softmax(logits), atoms, precision=jax.lax.Precision.HIGHEST)
@@ -81,11 +86,14 @@ def scale_gradient(x: Any, gate: Any) -> Any:
 def masked_logits(logits: Array, legal: Array) -> Array:
     """Logits [..., A] with the illegal actions (legal [..., A] False) at probability 0."""
     chex.assert_equal_shape([logits, legal])
+    chex.assert_type([logits, legal], [float, bool])
     return jnp.where(legal, logits, ILLEGAL)
 
 
 def with_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
     """A policy [..., A] in which a share of the actions is drawn uniformly from the legal ones [..., A]."""
+    chex.assert_equal_shape([probs, legal])
+    chex.assert_type([probs, legal], [float, bool])
     weight = legal.astype(probs.dtype)
     return (1.0 - share) * probs + share * weight / jnp.sum(weight, axis=-1, keepdims=True)
 
@@ -97,11 +105,13 @@ def init_moment() -> Moment:
 
 def update_moment(moment: Moment, mean_square: Array, decay: Scalar) -> Moment:
     """nu <- beta nu + (1 - beta) E[x^2]; uncentred, as in Muesli section 4.5."""
+    chex.assert_rank([moment.nu, mean_square], 0)
     return Moment(decay * moment.nu + (1.0 - decay) * mean_square, decay * moment.decay_product)
 
 
 def moment_scale(moment: Moment, epsilon: Scalar) -> Array:
     """sigma = sqrt(nu / (1 - beta^n) + eps), after at least one update: the first gives sqrt(E[x^2] + eps)."""
+    chex.assert_rank(moment, 0)
     return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + epsilon)
 
 
@@ -112,6 +122,7 @@ def masked_mean(x: Array, mask: Array, axis: str | None = None) -> Array:
     the mean of the devices' results is the mean over all entries, however unevenly they are spread.
     """
     chex.assert_equal_shape([x, mask])
+    chex.assert_type(x, float)
     weight = mask.astype(x.dtype)
     count = jnp.sum(weight)
     if axis is not None:

@@ -26,7 +26,7 @@ class Hyper(NamedTuple):
 
     learning_rate: NonNegative = 3e-4  # decays linearly to 0 over training
     discount: Fraction = 0.995  # gamma; the sign of a two-player game comes from the environment
-    lambda_: Fraction = 0.95  # Retrace's or V-trace's trace on real data
+    lambda_: Fraction = 0.95  # L5: Retrace's or V-trace's trace on real data
     target_rate: Fraction = 0.1  # alpha_target: share of the online network per update
     pg_weight: NonNegative = 3.0  # 0 turns the policy gradient off ("Muesli-MPO")
     cmpo_weight: NonNegative = 1.0  # policy distillation at k = 0

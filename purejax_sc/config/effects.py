@@ -78,9 +78,16 @@ def refuse_what_needs_threads(config: "Config") -> None:
 def refuse_switched_off(config: "Config", named: Iterable[str]) -> None:
     """Raises ConfigError for a setting that was asked for by its dotted name and that another one switches off."""
     for name in named:
-        for switch in SWITCHES:
-            if name != "sc.update" and name.startswith(switch.settings) and switch.off(config):
-                raise ConfigError(f"{name} has no effect with {switch.by}: leave it out")
+        switch = switched_off(config, name)
+        if switch:
+            raise ConfigError(f"{name} has no effect with {switch}: leave it out")
+
+
+def switched_off(config: "Config", name: str) -> str | None:
+    """What switches a setting off, in words; None where it has an effect."""
+    if name == "sc.update":
+        return None
+    return next((switch.by for switch in SWITCHES if name.startswith(switch.settings) and switch.off(config)), None)
 
 
 def _changed(config: "Config", section: str) -> Iterator[tuple[str, Any]]:

@@ -58,8 +58,11 @@ def read(text: str) -> Any:
         raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
 
 
-def load(name: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Config:
-    """The configuration in a YAML file, with `dotted.key=value` overrides. Raises ConfigError."""
+def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bool = True) -> Config:
+    """The configuration in a YAML file, with `dotted.key=value` overrides. Raises ConfigError.
+
+    strict: refuse overrides that another setting switches off.
+    """
     path = find(name)
     try:
         tree = read(path.read_text(encoding="utf-8"))
@@ -67,7 +70,7 @@ def load(name: str | os.PathLike[str], overrides: Iterable[str] = ()) -> Config:
         raise ConfigError(f"cannot read {path}: {error}") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
-    return _with_words(tree, overrides)
+    return _with_words(tree, overrides, strict)
 
 
 def override(config: Config, items: Iterable[str]) -> Config:
@@ -131,12 +134,13 @@ def _split_commas(text: str) -> list[str]:
     return parts
 
 
-def _with_words(tree: dict[str, Any], words: Iterable[str]) -> Config:
+def _with_words(tree: dict[str, Any], words: Iterable[str], strict: bool = True) -> Config:
     pairs = [split_word(word) for word in words]
     for key, text in pairs:
         _set(tree, key, read(text))
     config = from_tree(tree)
-    effects.refuse_switched_off(config, [key for key, _ in pairs])
+    if strict:
+        effects.refuse_switched_off(config, [key for key, _ in pairs])
     return config
 
 

@@ -6,6 +6,7 @@ name), stand between levels.
 """
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,24 +50,22 @@ def read(path: Path) -> np.ndarray:
 
 def parse(text: str, name: str = "text") -> np.ndarray:
     """The levels uint8 [n, 10, 10] in a text. name: of the text, for messages. Raises ConfigError."""
-    grids: list[np.ndarray] = []
-    rows: list[np.ndarray] = []
-    first = 0
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.startswith(";") or not line.strip():
-            if rows:
-                grids.append(_check(rows, name, first))
-            rows = []
-            continue
-        if not rows:
-            first = number
-        if len(rows) == SIZE:  # levels may follow each other without a line between them
-            grids.append(_check(rows, name, first))
-            rows, first = [], number
-        rows.append(_row(line, name, number))
+    grids = [_check(rows, name, first) for first, rows in _blocks(text, name)]
     if not grids:
         raise ConfigError(f"{name} holds no levels: a level is {SIZE} lines of {SIZE} characters such as '#', '@', '$'")
     return np.stack(grids)
+
+
+def _blocks(text: str, name: str) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """The first line's number and the rows of each level. Levels may follow each other without a line between."""
+    rows: list[np.ndarray] = []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        between = line.startswith(";") or not line.strip()
+        if rows and (between or len(rows) == SIZE):
+            yield number - len(rows), rows
+            rows = []
+        if not between:
+            rows.append(_row(line, name, number))
 
 
 def encode(path: Path, grids: np.ndarray) -> bytes:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jumanji.environments import Sokoban as Game
 from jumanji.environments.routing.sokoban import constants
+from jumanji.environments.routing.sokoban.env import Sokoban
 from jumanji.environments.routing.sokoban.generator import ToyGenerator
 from jumanji.environments.routing.sokoban.types import State
 
@@ -119,13 +119,13 @@ def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
     return Env(spec, init, step, *make_source(config))
 
 
-def make_game(time_limit: int = TIME_LIMIT) -> Game:
+def make_game(time_limit: int = TIME_LIMIT) -> Sokoban:
     """Jumanji's game, without its generator and viewer, which by default download levels and leave files open."""
     unused: Any = object()
-    return Game(ToyGenerator(), viewer=unused, time_limit=time_limit)
+    return Sokoban(ToyGenerator(), viewer=unused, time_limit=time_limit)
 
 
-def play(game: Game, state: SokobanState, action: Array) -> tuple[SokobanState, Array, Array]:
+def play(game: Sokoban, state: SokobanState, action: Array) -> tuple[SokobanState, Array, Array]:
     """The next state, the reward, and whether the level is solved."""
     before = State(
         key=None,

@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,22 +16,25 @@ from purejax_sc.acting.episodes import Choose, Episodes, Player
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind
 from purejax_sc.config import Config, ConfigError, override
-from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec, network_spec
+from purejax_sc.config.envs import family_of
+from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec
+from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.evaluation import render
 from purejax_sc.results import statistics
 from purejax_sc.results.files import replace_files
-from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.results.statistics import CONFIDENCE, as_list, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
 from purejax_sc.types import Env, EnvSpec, Key, Model, Params
 
 FILE = "evaluation.json"
-MIN_POOL = 256  # levels to draw from, where episodes start from a pool
+MIN_LEVELS = 256  # to draw from, where episodes start from such
 
 Say = Callable[[str], None]
+MakeHostEnvs = Callable[[Config, int, int], HostEnvs]  # (config, how many, seed), see `envs`
 
 
-class Options(NamedTuple):
+class EvaluationOptions(NamedTuple):
     """How to evaluate. Python values: static.
 
     episodes:    N, of each seed and each way to act.
@@ -51,9 +53,9 @@ class Options(NamedTuple):
     seed: int = 0
 
 
-def run(
-    directory: Path,
-    options: Options,
+def evaluate(
+    directory: str | Path,
+    options: EvaluationOptions = EvaluationOptions(),  # noqa: B008 - it is immutable
     image: Path | None = None,
     say: Say = lambda text: None,
     command: str | None = None,
@@ -70,16 +72,17 @@ def run(
       overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.
 
     Returns:
-      The contents of evaluation.json, see `evaluate`. Raises RunError and ConfigError, before anything is written.
+      The contents of evaluation.json, see `evaluate_agents`. Raises RunError and ConfigError, before anything is
+      written.
     """
     if image is not None:
         render.check_path(image)
-    agents = load_agents(directory, say)
+    agents = load_agents(Path(directory), say)
     agents = agents._replace(config=evaluation_config(agents.config, options, overrides))
     draw = None if image is None else render.make_drawer(agents.config.env, make_spec(agents.config))
     env = None if is_host(agents.config) else make_env(agents.config)
-    report = {"command": command} | evaluate(agents, options, env, say)
-    files = {directory / FILE: f"{json.dumps(report, indent=2, allow_nan=False)}\n".encode()}
+    report = {"command": command} | evaluate_agents(agents, options, env, say)
+    files = {Path(directory) / FILE: f"{json.dumps(report, indent=2, allow_nan=False)}\n".encode()}
     if image is not None and draw is not None:
         frames, text = record(agents, options, env)
         say(text)
@@ -88,7 +91,7 @@ def run(
     return report
 
 
-def evaluation_config(config: Config, options: Options, overrides: Sequence[str]) -> Config:
+def evaluation_config(config: Config, options: EvaluationOptions, overrides: Sequence[str]) -> Config:
     """The configuration to evaluate with: levels are held out, as difficult as training makes them in the end.
 
     Raises ConfigError for overrides of anything but the environment.
@@ -96,12 +99,21 @@ def evaluation_config(config: Config, options: Options, overrides: Sequence[str]
     for item in overrides:
         if not item.startswith(("env_options.", "levels.", "atari.")):
             raise ConfigError(f"{item!r}: only env_options.*, levels.* and atari.* can differ from those of training")
-    pool = {} if config.levels.file else {"pool": max(options.episodes, MIN_POOL), "refresh": 0}
-    levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **pool})
-    return override(config.model_copy(update={"levels": levels}), overrides)
+    family = family_of(config.env)
+    if family and "levels" in family.sections:
+        drawn = {} if config.levels.file else {"pool": max(options.episodes, MIN_LEVELS), "refresh": 0}
+        levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **drawn})
+        config = config.model_copy(update={"levels": levels})
+    return override(config, overrides)
 
 
-def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say = lambda text: None) -> dict[str, Any]:
+def evaluate_agents(
+    agents: Agents,
+    options: EvaluationOptions,
+    env: Env | None = None,
+    say: Say = lambda text: None,
+    make_host_envs: MakeHostEnvs = make_host_envs,
+) -> dict[str, Any]:
     """Play with every agent, greedily, by sampling its policy and, if asked, by search.
 
     Games of two are played against uniformly random moves, each side first in half of them; the return of a game is
@@ -113,16 +125,19 @@ def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say 
       options: how.
       env:     replaces the one that `agents.config.env` names.
       say:     is told what happens, in lines of text.
+      make_host_envs: makes environments on the host, where `agents.config.env` names such.
 
     Returns:
       A tree ready for JSON. `policies` holds a summary (see `summarise`) by way to act.
     """
     config = agents.config
-    spec = env.spec if env else network_spec(config)
     policies = {}
-    for name, choose in make_choices(config, networks.make_model(config, spec), spec, options).items():
+    for name in ("greedy", "sampled", "search") if options.simulations else ("greedy", "sampled"):
         say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
-        played = _on_host(agents, options, choose) if is_host(config) else _on_device(agents, options, choose, env)
+        if is_host(config):
+            played = _on_host(agents, options, name, make_host_envs)
+        else:
+            played = _on_device(agents, options, name, env or make_env(config))
         policies[name] = summarise(played)
     return {
         "env": config.env,
@@ -137,34 +152,37 @@ def evaluate(agents: Agents, options: Options, env: Env | None = None, say: Say 
     }
 
 
-def _on_device(agents: Agents, options: Options, choose: Choose, env: Env | None) -> Episodes:
+def _on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) -> Episodes:
     """Episodes [seeds, N] of every agent, in one compiled program."""
-    env = env or make_env(agents.config)
-    model = networks.make_model(agents.config, env.spec)
+    sides = make_sides(agents.config, env.spec, options, name)
 
     def play_row(row: tuple[Params, Key]) -> Episodes:
         params, key = row
-        return episodes.play(env, players(model, env.spec, choose, params), key, options.episodes, options.max_steps)
+        return episodes.play(env, sides(params), key, options.episodes, options.max_steps)
 
     rows = acting_params(agents.config, agents.learner), _keys(agents, options)
     return jax.device_get(jax.jit(over_seeds(play_row, default_placement()))(rows))
 
 
-def _on_host(agents: Agents, options: Options, choose: Choose) -> Episodes:
+def _on_host(agents: Agents, options: EvaluationOptions, name: str, make_host_envs: MakeHostEnvs) -> Episodes:
     """Episodes [seeds, N] of every agent, one agent after the other."""
-    played = [_play_on_host(agents, options, choose, row, options.episodes)[0] for row in range(len(agents.seeds))]
+    played = [
+        _play_on_host(agents, options, name, row, options.episodes, make_host_envs)[0]
+        for row in range(len(agents.seeds))
+    ]
     return jax.tree.map(lambda *x: np.stack(x), *played)
 
 
 def _play_on_host(
-    agents: Agents, options: Options, choose: Choose, row: int, num_episodes: int
+    agents: Agents, options: EvaluationOptions, name: str, row: int, num_episodes: int, make_host_envs: MakeHostEnvs
 ) -> tuple[Episodes, np.ndarray]:
-    config = agents.config
+    config, key = agents.config, _keys(agents, options)[row]
     params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(config, agents.learner))
-    model = networks.make_model(config, network_spec(config))
-    envs = make_host_envs(config, num_episodes, options.seed + agents.seeds[row])
-    with contextlib.closing(envs):
-        return host_episodes.play(config, envs, model, choose, params, _keys(agents, options)[row], options.max_steps)
+    with contextlib.closing(make_host_envs(config, num_episodes, options.seed + agents.seeds[row])) as envs:
+        spec = stacked_spec(envs.spec, config.atari.stack)
+        model = networks.make_model(config, spec)
+        choose = make_choices(config, model, spec, options)[name]
+        return host_episodes.play(config, envs, model, choose, params, key, options.max_steps)
 
 
 def summarise(episodes: Episodes) -> dict[str, Any]:
@@ -179,9 +197,9 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
     return {
         "return": {
             "mean": float(statistics.mean(values)),
-            "mean_interval": _interval(values, statistics.mean),
+            "mean_interval": as_list(bootstrap_interval(values)),
             "iqm": float(statistics.iqm(values)),
-            "iqm_interval": _interval(values, statistics.iqm),
+            "iqm_interval": as_list(bootstrap_interval(values, statistics.iqm)),
         },
         "length": float(lengths.mean()),
         "cut": int(cut.sum()),
@@ -198,45 +216,57 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
 def _mean_of(values: np.ndarray) -> dict[str, Any]:
     """A metric [seeds, N]: its mean, with an interval over seeds, or over the episodes of an only seed, and by seed."""
     per_seed = values.mean(axis=1)
-    interval = _interval(per_seed if len(values) > 1 else values[0], statistics.mean)
+    interval = as_list(bootstrap_interval(per_seed if len(values) > 1 else values[0]))
     return {"mean": float(values.mean()), "mean_interval": interval, "per_seed": per_seed.tolist()}
 
 
-def make_choices(config: Config, model: Model, spec: EnvSpec, options: Options) -> dict[str, Choose]:
+def make_choices(config: Config, model: Model, spec: EnvSpec, options: EvaluationOptions) -> dict[str, Choose]:
     """The ways to act that `options` asks for, by name."""
     discount = config.hyper.discount
     return episodes.make_choices(model, spec, discount, options.simulations, options.search, options.temperature)
 
 
-def players(model: Model, spec: EnvSpec, choose: Choose, params: Params) -> tuple[Player, ...]:
-    """The agent, alone or against a player without a plan."""
-    one = episodes.agent(model, choose, params)
-    return (one, episodes.uniform()) if spec.two_player else (one,)
+def make_sides(
+    config: Config, spec: EnvSpec, options: EvaluationOptions, name: str
+) -> Callable[[Params], tuple[Player, ...]]:
+    """(params) -> the agent that acts in the way `name`, alone or against a player without a plan."""
+    model = networks.make_model(config, spec)
+    choose = make_choices(config, model, spec, options)[name]
+
+    def sides(params: Params) -> tuple[Player, ...]:
+        one = episodes.agent(model, choose, params)
+        return (one, episodes.uniform()) if spec.two_player else (one,)
+
+    return sides
 
 
-def record(agents: Agents, options: Options, env: Env | None) -> tuple[np.ndarray, str]:
+def record(
+    agents: Agents, options: EvaluationOptions, env: Env | None, make_host_envs: MakeHostEnvs = make_host_envs
+) -> tuple[np.ndarray, str]:
     """Every observation [steps + 1, *obs_shape] of an episode of the first seed, the last one included, and a caption.
 
     The agent searches if `options` has simulations, and is greedy otherwise. env: None for one on the host.
     """
-    spec = env.spec if env else network_spec(agents.config)
-    model = networks.make_model(agents.config, spec)
     name = "search" if options.simulations else "greedy"
-    choose = make_choices(agents.config, model, spec, options)[name]
+    shown = options._replace(max_steps=min(options.max_steps, render.MAX_STEPS))
     if env is None:
-        shown = options._replace(max_steps=min(options.max_steps, render.MAX_STEPS))
-        played, drawn = _play_on_host(agents, shown, choose, 0, 1)
-        return drawn, _caption(agents, name, *(x[0] for x in played[:3]))
+        played, frames = _play_on_host(agents, shown, name, 0, 1, make_host_envs)
+    else:
+        played, frames = _record_on_device(agents, shown, name, env)
+    return frames, _caption(agents, name, *(x[0] for x in played[:3]))
+
+
+def _record_on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) -> tuple[Episodes, np.ndarray]:
+    """Frames leave the device one by one: how many there will be is not known, and the limit may be far."""
+    sides = make_sides(agents.config, env.spec, options, name)
     params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents.config, agents.learner))
-    # Frames leave the device one by one: how many there will be is not known, and the limit may be far.
-    sides = partial(players, model, env.spec, choose)
     step = jax.jit(lambda params, state: episodes.advance(env, sides(params), state))
     state = jax.jit(lambda params, key: episodes.start(env, sides(params), key, 1))(params, _keys(agents, options)[0])
     frames = [np.asarray(state.obs.frame[0])]
-    while state.episodes.running[0] and len(frames) <= min(options.max_steps, render.MAX_STEPS):
+    while state.episodes.running[0] and len(frames) <= options.max_steps:
         state = step(params, state)
         frames.append(np.asarray(state.obs.frame[0]))
-    return np.stack(frames), _caption(agents, name, *(x[0] for x in jax.device_get(state.episodes[:3])))
+    return jax.device_get(state.episodes), np.stack(frames)
 
 
 def _caption(agents: Agents, name: str, episode_return: Any, length: Any, running: Any) -> str:
@@ -244,12 +274,7 @@ def _caption(agents: Agents, name: str, episode_return: Any, length: Any, runnin
     return f"drew a {name} episode of seed {agents.seeds[0]}: return {episode_return:.4g}, {length} steps{end}"
 
 
-def _keys(agents: Agents, options: Options) -> Key:
+def _keys(agents: Agents, options: EvaluationOptions) -> Key:
     """One key per seed of the run, whichever others there are."""
     key = jax.random.key(options.seed)
     return jnp.stack([jax.random.fold_in(key, seed) for seed in agents.seeds])
-
-
-def _interval(values: np.ndarray, statistic: statistics.Statistic) -> list[float] | None:
-    interval = statistics.bootstrap_interval(values, statistic, CONFIDENCE)
-    return None if interval is None else [float(end) for end in interval]

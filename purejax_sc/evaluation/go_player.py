@@ -1,6 +1,8 @@
 """A game of Go on the host, in which an agent can be asked for moves: what a GTP engine keeps between commands."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +28,38 @@ class Position(NamedTuple):
     inserted: bool
 
 
-class Session:
-    """A `gtp.Game` in which one agent chooses for whichever colour is asked for.
+class Referee(NamedTuple):
+    """Pgx's rules on a batch of one position, compiled.
+
+    start:  (key [1]) -> state.   step: (state, action int32 [1]) -> state.
+    reopen: (state) -> state, see `pgx.reopen`.
+    legal:  (state) -> bool [1, A], without moves that repeat a position.   stones: (state) -> int8 [1, size, size].
+    """
+
+    start: Callable[[Array], pgx.PgxState]
+    step: Callable[[pgx.PgxState, Array], pgx.PgxState]
+    reopen: Callable[[pgx.PgxState], pgx.PgxState]
+    legal: Callable[[pgx.PgxState], Array]
+    stones: Callable[[pgx.PgxState], Array]
+
+
+@cache
+def make_referee(size: int) -> Referee:
+    """The referee of a size of board: one for all players, so that the rules are compiled once."""
+    game = pgx.make_go(size, max_steps=MOVES_PER_POINT * size**2)
+    env = pgx.adapt(game)
+    functions: tuple[Callable[..., Any], ...] = (
+        lambda key: env.init(key, ())[0],
+        lambda state, action: env.step(jax.random.key(0), state, action)[0],
+        lambda state: pgx.reopen(game, state),
+        lambda state: pgx.without_repetition(env, state, state.game.legal_action_mask),
+        lambda state: pgx.stones(state, size),
+    )
+    return Referee(*(jax.jit(jax.vmap(function)) for function in functions))
+
+
+class GoPlayer:
+    """A `gtp_server.GoBackend` in which one agent chooses for whichever colour is asked for.
 
     If a colour moves twice in a row, as when handicap stones are set, the other one passes in between.
     """
@@ -35,25 +67,20 @@ class Session:
     def __init__(self, player: Player, size: int, komi: float, seed: int = 0) -> None:
         self.size, self.komi = size, komi
         self._player, self._key = player, jax.random.key(seed)
-        game = pgx.make_go(size, max_steps=MOVES_PER_POINT * size**2)
-        env = pgx.adapt(game)
-        self._init = jax.jit(jax.vmap(lambda key: env.init(key, ())[0]))
-        self._step = jax.jit(jax.vmap(lambda state, action: env.step(jax.random.key(0), state, action)[0]))
-        self._reopen = jax.jit(jax.vmap(lambda state: pgx.reopen(game, state)))
-        self._legal = jax.jit(jax.vmap(lambda s: pgx.without_repetition(env, s, s.game.legal_action_mask)))
+        self._referee = make_referee(size)
         self._act = jax.jit(player.act)
         self.clear()
 
     def clear(self) -> None:
         """Take all stones off the board."""
-        state = self._init(jax.random.split(jax.random.key(0), 1))
+        state = self._referee.start(jax.random.split(jax.random.key(0), 1))
         self._past = [Position(state, self._player.init(1), jnp.zeros(1, jnp.int32), False)]
 
     def play(self, colour: int, action: int) -> bool:
         """Put a stone or pass; False, and nothing is changed, if that is illegal or repeats a position."""
         before = list(self._past)
         self._give_turn(colour)
-        if not bool(self._legal(self._past[-1].state)[0, action]):
+        if not bool(self._referee.legal(self._past[-1].state)[0, action]):
             self._past = before
             return False
         self._push(action, self._remember())
@@ -64,7 +91,7 @@ class Session:
         self._give_turn(colour)
         here = self._past[-1]
         self._key, key = jax.random.split(self._key)
-        legal = self._legal(here.state)
+        legal = self._referee.legal(here.state)
         action, memory = self._act(here.state, self._observe(legal), here.memory, key)
         self._push(int(action[0]), memory)
         return int(action[0])
@@ -80,7 +107,7 @@ class Session:
 
     def board(self) -> np.ndarray:
         """int8 [size, size]: 1 Black, -1 White, 0 empty."""
-        return np.asarray(jax.vmap(lambda state: pgx.stones(state, self.size))(self._past[-1].state))[0]
+        return np.asarray(self._referee.stones(self._past[-1].state))[0]
 
     def _give_turn(self, colour: int) -> None:
         """Let `colour` move next, also after two passes."""
@@ -92,11 +119,11 @@ class Session:
     def _go_on(self) -> None:
         """Passes end nothing here: whoever asks for moves knows when the game is over."""
         here = self._past[-1]
-        self._past[-1] = here._replace(state=self._reopen(here.state))
+        self._past[-1] = here._replace(state=self._referee.reopen(here.state))
 
     def _push(self, action: int, memory: Tree, inserted: bool = False) -> None:
         played = jnp.full(1, action, jnp.int32)
-        self._past.append(Position(self._step(self._past[-1].state, played), memory, played, inserted))
+        self._past.append(Position(self._referee.step(self._past[-1].state, played), memory, played, inserted))
 
     def _remember(self) -> Tree:
         """The agent's memory after it is shown the present position, in which it has no choice."""

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jumanji.environments.routing.sokoban.env import Sokoban
 
 from purejax_sc.config import ConfigError, LevelsConfig
 from purejax_sc.envs import boxoban, levels, sokoban
@@ -87,7 +88,7 @@ def generate(
     return np.stack(list(found.values())[:num]), facts
 
 
-def solves(game: sokoban.Game, level: levels.Level) -> jax.Array:
+def solves(game: Sokoban, level: levels.Level) -> jax.Array:
     """Do the level's moves solve it, by Jumanji's rules?"""
 
     def move(state: sokoban.SokobanState, action: jax.Array) -> tuple[sokoban.SokobanState, jax.Array]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import optimize
 
 from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import MAX_STEPS, Player
@@ -19,23 +18,21 @@ from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import make_env
 from purejax_sc.envs.pgx import GO_KOMI, go_size
 from purejax_sc.evaluation import engines
-from purejax_sc.evaluation.go_player import Session
+from purejax_sc.evaluation.go_player import GoPlayer
+from purejax_sc.evaluation.ratings import rate
 from purejax_sc.networks import make_model
-from purejax_sc.results import statistics
 from purejax_sc.results.files import RunError, new_directory, replace_files
-from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.runs.checkpoint import load_agents
 from purejax_sc.types import Env, Key, Params
 
 FILE, GAMES = "match.json", "games"
 RANDOM = "random"  # a player that needs no run
-ELO_RESAMPLES = 1_000
-ELO = 400 / np.log(10)  # points of a factor e in the odds
 
 Say = Callable[[str], None]
 
 
-class Options(NamedTuple):
+class MatchOptions(NamedTuple):
     """How to play. Python values: static.
 
     games:       of each pair, or of each seed against an engine; half of them as either colour.
@@ -69,7 +66,7 @@ class Entrant(NamedTuple):
     make_player: Callable[[Any], Player]
 
 
-def load_entrant(name: str, options: Options, say: Say) -> Entrant:
+def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
     """The agents of a run directory, or `random`. Raises RunError and ConfigError."""
     if name == RANDOM:
         return Entrant(RANDOM, None, [0], None, lambda params: episodes.uniform())
@@ -89,7 +86,7 @@ def load_entrant(name: str, options: Options, say: Say) -> Entrant:
 def run(
     names: Sequence[str],
     opponent: str | None,
-    options: Options,
+    options: MatchOptions,
     out: Path,
     say: Say = lambda text: None,
     command: str | None = None,
@@ -126,7 +123,7 @@ def run(
 
 
 def against_engine(
-    names: Sequence[str], command: str, options: Options, say: Say = lambda text: None
+    names: Sequence[str], command: str, options: MatchOptions, say: Say = lambda text: None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Every seed of every run plays `options.games` against an engine: a report ready for JSON, and SGF by file name.
 
@@ -136,36 +133,37 @@ def against_engine(
     entrants = [load_entrant(name, options, say) for name in names]
     games: dict[str, str] = {}
     rows, engine = [], ""
-    for number, entrant in enumerate(entrants):
-        for i, seed in enumerate(entrant.seeds):
-            session = _session(entrant, i, options)
-            say(f"{entrant.name}, seed {seed}: {options.games} game(s) against {command}")
-            engine, played = engines.play_games(
-                session, command, options.games, options.openings, options.timeout, options.seed
-            )
-            rows.append({"run": entrant.name, "seed": seed, **engines.summarise(played)})
-            for j, game in enumerate(played):
-                name = f"{number}_seed_{seed}_game_{j:03d}.sgf"
-                games[name] = engines.record(game, session, f"{entrant.name} seed {seed}", engine)
+    sides = [(number, i) for number, entrant in enumerate(entrants) for i in range(len(entrant.seeds))]
+    for number, i in sides:
+        entrant = entrants[number]
+        player, seed = _go_player(entrant, i, options), entrant.seeds[i]
+        say(f"{entrant.name}, seed {seed}: {options.games} game(s) against {command}")
+        engine, played = engines.play_games(
+            player, command, options.games, options.openings, options.timeout, options.seed
+        )
+        rows.append({"run": entrant.name, "seed": seed, **engines.summarise(played)})
+        for j, game in enumerate(played):
+            name = f"{number}_seed_{seed}_game_{j:03d}.sgf"
+            games[name] = engines.to_sgf(game, player, f"{entrant.name} seed {seed}", engine)
     summary = [_win_rate(name, [row for row in rows if row["run"] == name]) for name in names]
     return {"opponent": engine, "engine": command, **options._asdict(), "runs": summary, "seeds": rows}, games
 
 
-def open_session(directory: Path, options: Options, seed: int | None, say: Say) -> Session:
-    """A game of Go with the agent of one seed of a run; None is the first. Raises RunError and ConfigError."""
+def open_player(directory: Path, options: MatchOptions, seed: int | None, say: Say) -> GoPlayer:
+    """The agent of one seed of a run, on a board; None is the first. Raises RunError and ConfigError."""
     entrant = load_entrant(str(directory), options, say)
     if seed is not None and seed not in entrant.seeds:
         raise RunError(f"{directory} has no seed {seed}: choose --agent from {', '.join(map(str, entrant.seeds))}")
-    return _session(entrant, 0 if seed is None else entrant.seeds.index(seed), options)
+    return _go_player(entrant, 0 if seed is None else entrant.seeds.index(seed), options)
 
 
-def _session(entrant: Entrant, row: int, options: Options) -> Session:
+def _go_player(entrant: Entrant, row: int, options: MatchOptions) -> GoPlayer:
     size = None if entrant.config is None else go_size(entrant.config.env)
     if entrant.config is None or size is None:
         raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
     komi = entrant.config.env_options.komi
     player = entrant.make_player(jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params))
-    return Session(player, size, GO_KOMI if komi is None else komi, options.seed)
+    return GoPlayer(player, size, GO_KOMI if komi is None else komi, options.seed)
 
 
 def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -177,13 +175,13 @@ def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         (wins, games), *_ = played
         values = np.repeat([1.0, 0.0], [wins, games - wins])
     rate = float(np.mean(rates)) if rates else None
-    return {"run": name, "win_rate": rate, "interval": _interval(values) if len(values) > 1 else None}
+    return {"run": name, "win_rate": rate, "interval": as_list(bootstrap_interval(values)) if len(values) > 1 else None}
 
 
 # Between agents
 
 
-def round_robin(names: Sequence[str], options: Options, say: Say = lambda text: None) -> dict[str, Any]:
+def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda text: None) -> dict[str, Any]:
     """Every pair of entrants plays `options.games`, or one more if that is odd, spread over their seeds.
 
     Returns `pairs`, with wins, draws and losses of the first, and `elo`, see `rate`, ready for JSON. Raises RunError if
@@ -192,32 +190,39 @@ def round_robin(names: Sequence[str], options: Options, say: Say = lambda text: 
     if len(set(names)) < len(names):
         raise RunError("a run against itself says nothing: give different directories")
     entrants = [load_entrant(name, options, say) for name in names]
-    configs = [entrant.config for entrant in entrants if entrant.config is not None]
-    if not configs:
-        raise RunError(f"{RANDOM} needs a run to play against: give a directory written by train")
-    for config in configs[1:]:
-        if (config.env, config.env_options) != (configs[0].env, configs[0].env_options):
-            raise RunError(f"{configs[0].env} and {config.env} are different games, or have different env_options")
-    env = make_env(configs[0])
-    pairs = []
+    config = _common_config(entrants)
+    env, pairs = make_env(config), []
     for number, (one, other) in enumerate(combinations(entrants, 2)):
         say(f"{one.name} against {other.name}: {options.games} game(s)")
         results = _play_pair(env, one, other, options, jax.random.fold_in(jax.random.key(options.seed), number))
-        counts = {"wins": results > 0, "draws": results == 0, "losses": results < 0}
-        score = (results + 1) / 2
-        pairs.append(
-            {
-                "first": one.name,
-                "second": other.name,
-                **{name: int(values.sum()) for name, values in counts.items()},
-                "score": float(score.mean()),
-                "interval": _interval(score),
-            }
-        )
-    return {"env": configs[0].env, **options._asdict(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
+        pairs.append({"first": one.name, "second": other.name, **_summarise_pair(results)})
+    return {"env": config.env, **options._asdict(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
 
 
-def _play_pair(env: Env, one: Entrant, other: Entrant, options: Options, key: Key) -> np.ndarray:
+def _common_config(entrants: Sequence[Entrant]) -> Config:
+    """The configuration of one of them, if all play one game. Raises RunError."""
+    configs = [entrant.config for entrant in entrants if entrant.config is not None]
+    if not configs:
+        raise RunError(f"{RANDOM} needs a run to play against: give a directory written by train")
+    first = configs[0]
+    for config in configs[1:]:
+        if (config.env, config.env_options) != (first.env, first.env_options):
+            raise RunError(f"{first.env} and {config.env} are different games, or have different env_options")
+    return first
+
+
+def _summarise_pair(results: np.ndarray) -> dict[str, Any]:
+    """Counts and the mean score of the first of two, from its results [games]; a draw is half a win."""
+    counts = {"wins": results > 0, "draws": results == 0, "losses": results < 0}
+    score = (results + 1) / 2
+    return {
+        **{name: int(values.sum()) for name, values in counts.items()},
+        "score": float(score.mean()),
+        "interval": as_list(bootstrap_interval(score)),
+    }
+
+
+def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, key: Key) -> np.ndarray:
     """Results [games] of the first entrant: 1, 0 or -1. Seeds meet in turn, each time with either side first."""
 
     def play(params: tuple[Any, Any], key: Key, num: int) -> Any:
@@ -234,44 +239,3 @@ def _play_pair(env: Env, one: Entrant, other: Entrant, options: Options, key: Ke
         chosen = tuple(jax.tree.map(lambda x, i=i: x[i % len(x)], entrant.params) for entrant in (one, other))
         results.append(compiled(chosen, jax.random.fold_in(key, i), num))
     return np.concatenate([np.asarray(x) for x in results])
-
-
-def rate(names: Sequence[str], pairs: Sequence[dict[str, Any]], seed: int = 0) -> list[dict[str, Any]]:
-    """Elo ratings, the best first, relative to the mean of all; with 90% intervals over resampled games.
-
-    The likeliest strengths of the Bradley-Terry model, a draw being half a win. Each pair has one draw more than it
-    played, so that whoever won everything still has a rating.
-    """
-    index = {name: i for i, name in enumerate(names)}
-    who = np.array([(index[pair["first"]], index[pair["second"]]) for pair in pairs])
-    counts = np.array([(pair["wins"], pair["draws"], pair["losses"]) for pair in pairs])
-    rng = np.random.default_rng(seed)
-    played = counts.sum(axis=1)
-    samples = [
-        _strengths(len(names), who, np.array([rng.multinomial(n, c / n) for n, c in zip(played, counts, strict=True)]))
-        for _ in range(ELO_RESAMPLES)
-    ]
-    centre = _strengths(len(names), who, counts)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(samples, [tail, 1 - tail], axis=0)
-    order = np.argsort(-centre)
-    return [{"name": names[i], "elo": float(centre[i]), "interval": [float(low[i]), float(high[i])]} for i in order]
-
-
-def _strengths(num: int, who: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Elo [num] from who played whom [pairs, 2] and wins, draws and losses [pairs, 3]."""
-    score, games = counts[:, 0] + counts[:, 1] / 2 + 0.5, counts.sum(axis=1) + 1.0
-
-    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
-        ahead = x[who[:, 0]] - x[who[:, 1]]
-        slope = games / (1 + np.exp(-ahead)) - score
-        gradient = np.bincount(who[:, 0], slope, num) - np.bincount(who[:, 1], slope, num)
-        return float(np.sum(games * np.logaddexp(0, ahead) - score * ahead)), gradient
-
-    x = optimize.minimize(loss, np.zeros(num), jac=True).x
-    return ELO * (x - x.mean())
-
-
-def _interval(values: np.ndarray) -> list[float] | None:
-    found = statistics.bootstrap_interval(values, statistics.mean, CONFIDENCE)
-    return None if found is None else [float(end) for end in found]

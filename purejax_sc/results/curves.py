@@ -1,7 +1,6 @@
-"""Learning curves: read from run directories, and summarised over seeds."""
+"""Learning curves: read from run directories, summarised over seeds, and put on a common grid of steps."""
 
 import csv
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import numpy as np
 
 from purejax_sc.results import statistics
 from purejax_sc.results.files import RunError
-from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number
 
 COLUMNS = ("seed", "update", "env_steps", "wall_time", "episode_return", "episode_length")
 
@@ -79,11 +78,11 @@ def summarise(curves: Curves) -> dict[str, Any]:
     mean_curve = carried_forward(curves.returns).mean(axis=0)
     points = mean_curve[np.isfinite(mean_curve)]
     return {
-        "final_return": [float(value) if np.isfinite(value) else None for value in finals],
+        "final_return": [as_number(value) for value in finals],
         "mean": float(statistics.mean(known)) if len(known) else None,
-        "mean_interval": _plain(statistics.bootstrap_interval(known, confidence=CONFIDENCE)),
+        "mean_interval": as_list(statistics.bootstrap_interval(known)),
         "iqm": float(statistics.iqm(known)) if len(known) else None,
-        "iqm_interval": _plain(statistics.bootstrap_interval(known, statistics.iqm, confidence=CONFIDENCE)),
+        "iqm_interval": as_list(statistics.bootstrap_interval(known, statistics.iqm)),
         "auc": float(points.mean()) if len(points) else None,  # mean over the points of the curve
         "confidence": CONFIDENCE,
     }
@@ -96,11 +95,41 @@ def carried_forward(returns: np.ndarray) -> np.ndarray:
     return np.take_along_axis(returns, last_known, axis=1)
 
 
-def labels(directories: Sequence[Path]) -> list[str]:
-    """The directories' names, or their whole paths where two names are the same."""
-    names = [directory.resolve().name for directory in directories]
-    return names if len(set(names)) == len(names) else [str(directory) for directory in directories]
+def first_known(curves: Curves) -> np.ndarray:
+    """[seeds] index of the first point by which the seed has finished an episode."""
+    return np.isfinite(curves.returns).argmax(axis=1)
 
 
-def _plain(interval: tuple[np.ndarray, np.ndarray] | None) -> list[float] | None:
-    return None if interval is None else [float(interval[0]), float(interval[1])]
+def on_grid(curves: Curves, grid: np.ndarray) -> np.ndarray:
+    """Returns of each seed at other environment steps than its log points.
+
+    Where no episode ended the last known return is carried forward; between log points the curve is a straight line, as
+    it is drawn.
+
+    Args:
+      curves: of one run.
+      grid:   [points] steps, none of them before a seed's first episode or after its last log point.
+
+    Returns:
+      [seeds, points].
+    """
+    filled, first = carried_forward(curves.returns), first_known(curves)
+    return np.stack([np.interp(grid, curves.env_steps[i:], y[i:]) for y, i in zip(filled, first, strict=True)])
+
+
+def area(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Area under each curve divided by the width of the grid, hence in returns: the curve's mean height.
+
+    The trapezoid rule is exact for curves that are straight between the grid's points, so a finer grid changes nothing,
+    and log points that lie closer together do not count more.
+
+    Args:
+      values: [seeds, points].
+      grid:   [points] environment steps; a single one gives the height there.
+
+    Returns:
+      [seeds].
+    """
+    if len(grid) == 1:
+        return values[:, 0]
+    return np.trapezoid(values, grid, axis=1) / (grid[-1] - grid[0])

@@ -1,4 +1,4 @@
-"""Learning curves: read from run directories, summarised over seeds, and drawn."""
+"""Pictures of learning curves, by matplotlib."""
 
 import io
 
@@ -43,7 +43,7 @@ def draw_band(
     axes: Axes,
     x: np.ndarray,
     centre: np.ndarray,
-    interval: tuple[np.ndarray, np.ndarray] | None,
+    interval: statistics.Interval | None,
     label: str,
     color: str,
 ) -> None:

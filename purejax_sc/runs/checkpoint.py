@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,19 +19,39 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
+import purejax_sc
 from purejax_sc import config as configs
 from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import network_spec
+from purejax_sc.envs.base import DriverState
 from purejax_sc.results.files import RunError
+from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, difference, explain
 from purejax_sc.training import devices, replay
 from purejax_sc.training.devices import Layout
-from purejax_sc.training.iteration import TrainState
+from purejax_sc.training.iteration import AnyState
 from purejax_sc.types import LearnerState
 
-FOLDER, DAMAGED = "checkpoints", "checkpoints.damaged"
-ACTOR = ("driver", "carry", "earlier", "key")  # of a TrainState
+ACTOR = ("driver", "carry", "earlier", "key")  # of a AnyState
+
+T = TypeVar("T")
+Facts = dict[str, Any]
+Warn = Callable[[str], None]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what Orbax logs about items that are left unread, and Python about reads that another's failure ends."""
+    hook, logger = sys.unraisablehook, logging.getLogger("absl")
+    level = logger.level
+    sys.unraisablehook = lambda _: None
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        logger.setLevel(level)
 
 
 class Agents(NamedTuple):
@@ -40,6 +60,14 @@ class Agents(NamedTuple):
     config: Config
     seeds: list[int]
     learner: LearnerState
+
+
+class Restored(NamedTuple):
+    """Where an earlier part of a run got to: iterations done, the states after them, seconds of the devices."""
+
+    done: int
+    states: AnyState
+    run_seconds: float
 
 
 class Checkpoints:
@@ -54,57 +82,49 @@ class Checkpoints:
             enable_async_checkpointing=False,
             cleanup_tmp_directories=True,
         )
-        self._manager = ocp.CheckpointManager((out / FOLDER).resolve(), options=options)
+        self._manager = ocp.CheckpointManager((out / CHECKPOINTS).resolve(), options=options)
 
-    def save(self, done: int, states: TrainState, run_seconds: float) -> None:
+    def save(self, done: int, states: AnyState, run_seconds: float) -> None:
         """Write the states after `done` iterations, and drop the oldest checkpoint if there are too many."""
         if done in self._manager.all_steps():
             return
         if self._layout.rows > self._num_rows:
             states = jax.tree.map(lambda x: x[: self._num_rows], states)
-        facts = {"config": configs.to_tree(self._config), "seeds": self._seeds, "run_seconds": run_seconds}
+        facts = {
+            "version": purejax_sc.__version__,
+            "config": configs.to_tree(self._config),
+            "seeds": self._seeds,
+            "run_seconds": run_seconds,
+        }
         items = _items(states)
         if not self._config.checkpoint.replay and self._config.replay.file is None:  # a file keeps its rows anyway
             items.pop("replay", None)
         items = {name: ocp.args.StandardSave(item) for name, item in items.items()}
         self._manager.save(done, args=ocp.args.Composite(**items, facts=ocp.args.JsonSave(facts)))
 
-    def restore(
-        self, shapes: TrainState, fresh: Callable[[], TrainState], warn: Callable[[str], None]
-    ) -> tuple[int, TrainState, float] | None:
-        """The newest readable checkpoint: (iterations done, states, seconds run); None if there never was one.
+    def restore(self, shapes: AnyState, fresh: Callable[[], AnyState], warn: Warn) -> Restored | None:
+        """The newest readable checkpoint, None if there never was one.
 
         Damaged ones are moved aside, never deleted. Raises RunError if none of them can be read, or if they are of
-        another run.
+        another run or version.
 
         Args:
           shapes: of the states, with their shardings.
           fresh:  makes new states, for a replay that the checkpoint lacks.
           warn:   is told what was skipped or left out.
         """
-        steps = sorted(self._manager.all_steps(), reverse=True)
-        for done in steps:
-            try:
-                with _quiet():
-                    facts = self._manager.restore(done, args=ocp.args.Composite(facts=ocp.args.JsonRestore())).facts
-                    self._check_same(facts)
-                    states = self._read(done, facts, shapes, fresh, warn)
-            except RunError:
-                raise
-            except Exception as error:  # Orbax and TensorStore raise whatever they meet
-                warn(_unreadable(done, error))
-                continue
-            self._set_aside([step for step in steps if step > done])
-            return done, states, facts["run_seconds"]
-        if steps:
-            raise RunError(
-                f"none of the {len(steps)} checkpoint(s) in {self._out / FOLDER} can be read: bring one back from a"
-                " copy, or start again with another --out"
-            )
-        return None
 
-    def _check_same(self, facts: dict[str, Any]) -> None:
-        key = difference(configs.from_tree(facts["config"]), self._config)
+        def read(done: int, facts: Facts) -> Restored:
+            self._check_same(facts)
+            return Restored(done, self._read(done, facts, shapes, fresh, warn), facts["run_seconds"])
+
+        restored = _newest(self._manager, self._out, read, warn)
+        if restored is not None:
+            self._set_aside([step for step in self._manager.all_steps() if step > restored.done])
+        return restored
+
+    def _check_same(self, facts: Facts) -> None:
+        key = difference(_config(self._out, facts), self._config)
         if key:
             raise RunError(f"the checkpoints in {self._out} are of a run with another {key}: use another --out")
         if facts["seeds"] != self._seeds:
@@ -113,32 +133,34 @@ class Checkpoints:
                 f" --seeds {len(facts['seeds'])}"
             )
 
-    def _read(
-        self,
-        done: int,
-        facts: dict[str, Any],
-        shapes: TrainState,
-        fresh: Callable[[], TrainState],
-        warn: Callable[[str], None],
-    ) -> TrainState:
+    def _read(self, done: int, facts: Facts, shapes: AnyState, fresh: Callable[[], AnyState], warn: Warn) -> AnyState:
+        """The states of one checkpoint, on their devices."""
         wanted = self._trimmed(shapes)
-        items = _items(wanted)
-        stored = set(self._manager.item_metadata(done).keys())
+        items, stored = _items(wanted), set(self._manager.item_metadata(done).keys())
+        if "version" not in facts:
+            items["actor"] = _older_actor(items["actor"])
         found = {name: ocp.args.StandardRestore(item) for name, item in items.items() if name in stored}
         read = self._manager.restore(done, args=ocp.args.Composite(**found))
-        learner, actor = read["learner"], read["actor"]
-        states = wanted._replace(learner=learner, **actor, replay=read.get("replay", wanted.replay))
-        old, new = facts["config"]["train"]["data_shards"], self._config.train.data_shards
-        if isinstance(read.get("replay"), replay.ReplayState) and old != new:
-            states = states._replace(replay=jax.vmap(lambda ring: replay.reshard(ring, old, new))(read["replay"]))
-        if "replay" in items and "replay" not in stored:
+        states = wanted._replace(learner=read["learner"], **_newer_actor(read["actor"]))
+        if "replay" in found:
+            states = states._replace(replay=self._resharded(read["replay"], facts))
+        elif "replay" in items:
             warn("the checkpoint was written without the replay: it starts empty")
-            ring = fresh().replay
-            on_device = isinstance(ring, replay.ReplayState)
-            states = states._replace(replay=jax.tree.map(lambda x: x[: self._num_rows], ring) if on_device else ring)
+            states = states._replace(replay=self._stored_rows(fresh().replay))
         return self._placed(states, shapes)
 
-    def _trimmed(self, shapes: TrainState) -> TrainState:
+    def _resharded(self, ring: Any, facts: Facts) -> Any:
+        """A replay for as many devices as this run has; on the host there is one whatever their number."""
+        old, new = facts["config"]["train"]["data_shards"], self._config.train.data_shards
+        if not isinstance(ring, replay.ReplayState) or old == new:
+            return ring
+        return jax.vmap(lambda row: replay.reshard(row, old, new))(ring)
+
+    def _stored_rows(self, ring: Any) -> Any:
+        """A new replay without the rows that only fill up the devices; on the host there are none."""
+        return jax.tree.map(lambda x: x[: self._num_rows], ring) if isinstance(ring, replay.ReplayState) else ring
+
+    def _trimmed(self, shapes: AnyState) -> AnyState:
         """Shapes of the rows that are stored."""
         if self._layout.rows == self._num_rows:
             return shapes
@@ -147,7 +169,7 @@ class Checkpoints:
             lambda x: jax.ShapeDtypeStruct((self._num_rows, *x.shape[1:]), x.dtype, sharding=whole), shapes
         )
 
-    def _placed(self, states: TrainState, shapes: TrainState) -> TrainState:
+    def _placed(self, states: AnyState, shapes: AnyState) -> AnyState:
         """The states on their devices, with the rows that only fill those up."""
         if self._layout.rows > self._num_rows:
             states = jax.tree.map(
@@ -167,47 +189,65 @@ class Checkpoints:
             for step in steps:
                 target = self._out / DAMAGED / str(step)
                 number = sum(path.name.split(".")[0] == str(step) for path in target.parent.iterdir())
-                shutil.move(self._out / FOLDER / str(step), f"{target}.{number}" if number else target)
+                shutil.move(self._out / CHECKPOINTS / str(step), f"{target}.{number}" if number else target)
         devices.wait_for_all("checkpoints")
         if steps:
             self._manager.reload()
 
 
-def difference(one: Config, other: Config) -> str | None:
-    """The first key in which two configurations differ, but for those that only say where and how a run is kept."""
-    flat = [dict(jax.tree_util.tree_leaves_with_path(configs.to_tree(config))) for config in (one, other)]
-    names = {path: ".".join(str(part.key) for part in path if hasattr(part, "key")) for path in {**flat[0], **flat[1]}}
-    for path, name in names.items():
-        free = name.startswith(("checkpoint.", "host.")) or name in ("train.data_shards", "atari.threads")
-        if not free and flat[0].get(path) != flat[1].get(path):
-            return name
+def load_agents(directory: Path, warn: Warn) -> Agents:
+    """The agents of the newest readable checkpoint of a run; `warn` is told what was skipped. Raises RunError."""
+    folder = directory / CHECKPOINTS
+    if not folder.is_dir():
+        raise RunError(f"{directory} holds no {CHECKPOINTS}/: give a directory written by train")
+    with _quiet():
+        manager = ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(read_only=True))
+
+    def read(done: int, facts: Facts) -> Agents:
+        config = _config(directory, facts)
+        item = ocp.args.StandardRestore(_learner_shapes(config, len(facts["seeds"])))
+        return Agents(config, facts["seeds"], manager.restore(done, args=ocp.args.Composite(learner=item)).learner)
+
+    agents = _newest(manager, directory, read, warn)
+    if agents is None:
+        raise RunError(f"{folder} holds no readable checkpoint: give a directory written by train")
+    return agents
+
+
+@_quiet()
+def _newest(manager: ocp.CheckpointManager, directory: Path, read: Callable[[int, Facts], T], warn: Warn) -> T | None:
+    """What `read` makes of the newest checkpoint that it can read, None where there is no checkpoint.
+
+    Raises RunError if there are some and none can be read, because they are damaged or of another version.
+    """
+    steps, version = sorted(manager.all_steps(), reverse=True), purejax_sc.__version__
+    for done in steps:
+        try:
+            facts = manager.restore(done, args=ocp.args.Composite(facts=ocp.args.JsonRestore())).facts
+            version = facts.get("version", EARLIER)
+            return read(done, facts)
+        except RunError:
+            raise
+        except Exception as error:  # Orbax and TensorStore raise whatever they meet
+            lines = str(error).strip().splitlines()
+            reason = lines[0][:120] if lines else type(error).__name__
+            warn(f"checkpoint {done} cannot be read ({reason}): trying the one before")
+    if steps:
+        reason = f"none of the {len(steps)} checkpoint(s) in {directory / CHECKPOINTS} can be read"
+        raise RunError(explain(reason, version, "bring one back from a copy, or start again with another --out"))
     return None
 
 
-def load_agents(directory: Path, warn: Callable[[str], None]) -> Agents:
-    """The agents of the newest readable checkpoint of a run; `warn` is told what was skipped. Raises RunError."""
-    folder = directory / FOLDER
-    if not folder.is_dir():
-        raise RunError(f"{directory} holds no {FOLDER}/: give a directory written by train")
-    with _quiet():
-        manager = ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(read_only=True))
-    for done in sorted(manager.all_steps(), reverse=True):
-        try:
-            with _quiet():
-                facts = manager.restore(done, args=ocp.args.Composite(facts=ocp.args.JsonRestore())).facts
-                config = configs.from_tree(facts["config"])
-                item = ocp.args.StandardRestore(_learner_shapes(config, len(facts["seeds"])))
-                learner = manager.restore(done, args=ocp.args.Composite(learner=item)).learner
-        except ConfigError as error:
-            raise RunError(f"{directory} was trained by another version: {error}") from None
-        except Exception as error:  # as in Checkpoints.restore
-            warn(_unreadable(done, error))
-            continue
-        return Agents(config, facts["seeds"], learner)
-    raise RunError(f"{folder} holds no readable checkpoint: give a directory written by train")
+def _config(directory: Path, facts: Facts) -> Config:
+    """The configuration that a checkpoint notes. Raises RunError."""
+    try:
+        return configs.from_tree(facts["config"])
+    except ConfigError as error:
+        reason = f"the checkpoints in {directory} cannot be used: {error}"
+        raise RunError(explain(reason, facts.get("version", EARLIER))) from None
 
 
-def _items(states: TrainState) -> dict[str, Any]:
+def _items(states: AnyState) -> dict[str, Any]:
     """What is stored apart, so that evaluation need not read a replay, and the replay can be left out."""
     items = {
         "learner": states.learner,
@@ -217,29 +257,26 @@ def _items(states: TrainState) -> dict[str, Any]:
     return {name: item for name, item in items.items() if item != ()}
 
 
+def _older_actor(actor: dict[str, Any]) -> dict[str, Any]:
+    """The actor in the form of version 0.1.0, which called what environments share their `pool`."""
+    driver = actor.get("driver")
+    if not isinstance(driver, DriverState):
+        return actor
+    parts = driver._asdict()
+    return actor | {"driver": parts | {"pool": parts.pop("shared")}}
+
+
+def _newer_actor(actor: dict[str, Any]) -> dict[str, Any]:
+    """The actor in today's form, whichever it was read in."""
+    driver = actor.get("driver")
+    if not isinstance(driver, dict):
+        return actor
+    return actor | {"driver": DriverState(shared=driver.pop("pool"), **driver)}
+
+
 def _learner_shapes(config: Config, num_rows: int) -> LearnerState:
     spec = network_spec(config)
     learner = muesli.make_learner(config, networks.make_model(config, spec), spec)
     shapes = jax.eval_shape(learner.init, jax.random.key(0))
     here = SingleDeviceSharding(jax.local_devices()[0])
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_rows, *x.shape), x.dtype, sharding=here), shapes)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence what Orbax logs about items that are left unread, and Python about reads that another's failure ends."""
-    hook, logger = sys.unraisablehook, logging.getLogger("absl")
-    level = logger.level
-    sys.unraisablehook = lambda _: None
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        sys.unraisablehook = hook
-        logger.setLevel(level)
-
-
-def _unreadable(done: int, error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    reason = lines[0][:120] if lines else type(error).__name__
-    return f"checkpoint {done} cannot be read ({reason}): trying the one before"

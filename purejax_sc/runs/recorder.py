@@ -1,9 +1,8 @@
-"""What a running experiment shows: its files, and its progress on the terminal. Every file appears whole."""
+"""The files of a running experiment. Each appears whole, but for TensorBoard's."""
 
 import importlib.metadata
 import json
 import platform
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 from tensorboardX import SummaryWriter
-from tqdm import tqdm
 
 import purejax_sc
 from purejax_sc.config import Config
@@ -26,7 +24,7 @@ FIXED = ("seed", "update", "env_steps", "wall_time")  # columns before the metri
 
 
 class Recorder:
-    """Keeps the log points of a run and its directory up to date. Files appear whole, TensorBoard's apart."""
+    """Keeps the log points of a run, and its directory up to date."""
 
     def __init__(self, out: Path, config: Config, seeds: list[int], writes: bool = True) -> None:
         """writes: False on all processes of a run but the first, which then only keep count."""
@@ -140,48 +138,6 @@ class Recorder:
             "platform": device.platform,
             "versions": _versions(),
         }
-
-
-class Progress:
-    """A bar with environment steps per second and the latest return; on anything but a terminal, some plain lines."""
-
-    def __init__(self, total: int, quiet: bool) -> None:
-        self._total, self._quiet = total, quiet
-        self._start = time.perf_counter()
-        self._first = self._tenths = 0
-        self._bar: tqdm | None = None
-
-    def say(self, text: str) -> None:
-        if not self._quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    def start_at(self, env_steps: int) -> None:
-        """Count speed from now on; an earlier part of the run got as far as `env_steps`."""
-        self._start = time.perf_counter()
-        self._first, self._tenths = env_steps, env_steps * 10 // self._total
-        if env_steps:
-            self.say(f"going on at {env_steps / self._total:.0%}")
-
-    def advance(self, env_steps: int, returns: np.ndarray) -> None:
-        """Show that `env_steps` of all seeds together are done, and the mean of `returns` [seeds]."""
-        known = returns[np.isfinite(returns)]
-        latest = f"return {known.mean():.4g}" if len(known) else "no episode ended"
-        if self._quiet:
-            return
-        if sys.stderr.isatty():
-            self._bar = self._bar or tqdm(
-                total=self._total, initial=self._first, unit=" steps", unit_scale=True, dynamic_ncols=True
-            )
-            self._bar.set_postfix_str(latest, refresh=False)
-            self._bar.update(env_steps - self._bar.n)
-        elif env_steps * 10 // self._total > self._tenths:
-            self._tenths = env_steps * 10 // self._total
-            rate = (env_steps - self._first) / (time.perf_counter() - self._start)
-            print(f"{self._tenths * 10:3d}%  {rate:,.0f} env steps/s  {latest}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
 
 
 def _versions() -> dict[str, str]:

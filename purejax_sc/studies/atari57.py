@@ -14,16 +14,17 @@ from matplotlib.figure import Figure
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots
-from purejax_sc.results.compare import on_grid
-from purejax_sc.results.curves import Curves, carried_forward, read_curves
+from purejax_sc.results.curves import Curves, carried_forward, on_grid, read_curves
 from purejax_sc.results.files import RunError, replace_files
-from purejax_sc.runs.train import check_same, train
+from purejax_sc.runs.directory import check_same
+from purejax_sc.runs.progress import SILENT, Progress
+from purejax_sc.runs.train import FACTORIES, Factories, train
 from purejax_sc.studies import scores
 
 GRID = 200  # points of the median curve
 
 
-class Game(NamedTuple):
+class GameScore(NamedTuple):
     """What a game's run came to. score: mean return of its last episodes in training, as in the paper; NaN before any.
 
     status: of the run, or why there is none.
@@ -39,15 +40,15 @@ def run(
     config: Config,
     games: Sequence[str],
     out: Path,
-    quiet: bool = True,
-    say: Callable[[str], None] = lambda text: None,
+    progress: Progress = SILENT,
     command: str | None = None,
     compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
+    factories: Factories = FACTORIES,
 ) -> dict[str, Any]:
     """Train each game in a directory of its own under `out`, or go on with it there, and report on all of them.
 
     A game that fails is said and reported, and does not stop the others. The report is written after every game.
-    `compiling` is that of `runs.train`.
+    `compiling` and `factories` are those of `runs.train`.
 
     Returns:
       The contents of atari57.json, see `report`. Raises ConfigError for an unknown game, before anything is written,
@@ -63,11 +64,19 @@ def run(
     for number, (game, wanted) in enumerate(configs.items()):
         if _status(out / game) == "complete":
             continue
-        say(f"{game}, game {number + 1} of {len(configs)}")
+        progress.say(f"{game}, game {number + 1} of {len(configs)}")
         try:
-            train(wanted, out / game, quiet=quiet, command=command, resume=True, compiling=compiling)
+            train(
+                wanted,
+                out / game,
+                resume=True,
+                progress=progress,
+                command=command,
+                compiling=compiling,
+                factories=factories,
+            )
         except RunError as error:
-            say(f"{game}: {error}")
+            progress.say(f"{game}: {error}")
         report(out, command)
     return report(out, command)
 
@@ -119,7 +128,7 @@ def draw(curves: dict[str, Curves]) -> bytes:
     return plots.encode(figure, "png")
 
 
-def _read(directory: Path) -> Game:
+def _read(directory: Path) -> GameScore:
     status = _status(directory)
     try:
         curves = read_curves(directory)
@@ -127,8 +136,8 @@ def _read(directory: Path) -> Game:
             *_, last = csv.DictReader(file)
         score = float(last["episode_score"] or "nan")
     except (RunError, OSError, ValueError, KeyError):
-        return Game(directory.name, "no metrics", np.nan, None)
-    return Game(directory.name, status, score, curves)
+        return GameScore(directory.name, "no metrics", np.nan, None)
+    return GameScore(directory.name, status, score, curves)
 
 
 def _status(directory: Path) -> str:
@@ -139,7 +148,7 @@ def _status(directory: Path) -> str:
         return "not ended"
 
 
-def _table(games: Sequence[Game]) -> bytes:
+def _table(games: Sequence[GameScore]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["game", "status", "env_steps", "score", "human_normalised"])

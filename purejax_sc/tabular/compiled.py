@@ -15,9 +15,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from purejax_sc.config import ConfigError
 from purejax_sc.tabular import learner, mdp
-from purejax_sc.tabular.learner import Draw, Readings, State, Tables, Variant
+from purejax_sc.tabular.learner import Draw, Readings, State, Variant
 from purejax_sc.tabular.mdp import Mdp
-from purejax_sc.tabular.options import Options
+from purejax_sc.tabular.model import Tables, init_tables
+from purejax_sc.tabular.options import TabularOptions
 from purejax_sc.types import Array, Key
 
 BLOCK = 64  # replicas whose tables fit into the cache of a CPU core
@@ -86,7 +87,7 @@ def make_worlds(keys: Array, states: int, actions: int, discount: float, success
         pi = mdp.random_policy(key_policy, states, actions, policy)
         v_true = mdp.policy_values(garnet, pi, discount)
         v_star, _ = mdp.optimal_values(garnet, discount)
-        tables = learner.init_tables(key_tables, states, actions)
+        tables = init_tables(key_tables, states, actions)
         return World(garnet, mdp.cumulative(garnet.P), pi, v_true, v_star, tables, key_stream)
 
     return jax.vmap(make)(keys)
@@ -140,7 +141,7 @@ def stack(variants: Sequence[Variant]) -> Variant:
 
 
 def run(
-    options: Options,
+    options: TabularOptions,
     control: bool,
     iterations: int,
     variants: Variant,
@@ -182,7 +183,7 @@ def run(
     )
 
 
-def _programs(options: Options, readings: Readings, num_seeds: int) -> tuple[Any, Any, Any]:
+def _programs(options: TabularOptions, readings: Readings, num_seeds: int) -> tuple[Any, Any, Any]:
     """The programs of a run, on states with leading axes [N, V].
 
     begin:   (world, variants) -> states.   observe: (states, world, variants) -> metrics. Both on one device.

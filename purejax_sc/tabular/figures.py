@@ -1,6 +1,5 @@
 """The paper's tabular figures, as PNG."""
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,18 +9,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from purejax_sc.results import statistics
-from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.results.plots import encode
 from purejax_sc.tabular.compiled import Record
 
-NAMES = {
-    "none": "model-free",
-    "dyna": "Dyna",
-    "direct": "SC-Direct",
-    "reverse": "SC-Reverse",
-    "residual": "SC-Residual",
-    "model_only": "SC-Direct, model only",
+STYLES = {  # of an update: its name, and its colour
+    "none": ("model-free", "C7"),
+    "dyna": ("Dyna", "C0"),
+    "direct": ("SC-Direct", "C3"),
+    "reverse": ("SC-Reverse", "C2"),
+    "residual": ("SC-Residual", "C1"),
+    "model_only": ("SC-Direct, model only", "C4"),
 }
-COLORS = {"none": "C7", "dyna": "C0", "direct": "C3", "reverse": "C2", "residual": "C1", "model_only": "C4"}
 MODELS = {"mle": "MLE model", "ve": "VE model"}
 METRIC = {"evaluation": "relative_error", "control": "policy_value"}
 LABEL = {"evaluation": "relative value error", "control": "policy value / optimal"}
@@ -47,30 +45,35 @@ def draw_curves(records: Sequence[Record]) -> bytes:
     panels = [(record, model) for record in records for model in dict.fromkeys(m.model for m in record.methods)]
     figure = Figure(figsize=(3.6 * len(panels) + 0.4, 3.9), layout="constrained")
     for axes, (record, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        task = record.methods[0].task
-        for i, method in enumerate(record.methods):
-            if method.model == model:
-                _draw_curve(axes, record, i, METRIC[task])
-        axes.set(title=f"{TITLE[task]}, {MODELS[model]}", xlabel="iterations", ylabel=LABEL[task])
-        axes.set_xlim(0, record.result.iterations[-1])
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        if task == "evaluation":
-            _logarithmic(axes)
-        _zoom(axes)
-        axes.grid(alpha=0.3)
+        _draw_panel(axes, record, model)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    return _png(figure)
+    return encode(figure, "png")
+
+
+def _draw_panel(axes: Axes, record: Record, model: str) -> None:
+    """The curves of all methods with one kind of model."""
+    task = record.methods[0].task
+    for i, method in enumerate(record.methods):
+        if method.model == model:
+            _draw_curve(axes, record, i, METRIC[task])
+    axes.set(title=f"{TITLE[task]}, {MODELS[model]}", xlabel="iterations", ylabel=LABEL[task])
+    axes.set_xlim(0, record.result.iterations[-1])
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    if task == "evaluation":
+        _logarithmic(axes)
+    _zoom(axes)
+    axes.grid(alpha=0.3)
 
 
 def _draw_curve(axes: Axes, record: Record, i: int, metric: str) -> None:
     curves, x = record.result.metrics[metric][i], record.result.iterations
     update = record.methods[i].update
     # the baseline is a broad band, so that a method that does nothing can be seen on top of it
-    color, width = COLORS[update], 4.0 if update == "none" else 1.5
-    axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width, label=NAMES[update])
+    color, width = _color(update), 4.0 if update == "none" else 1.5
+    axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width, label=_name(update))
     axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width / 2, linestyle="--")
-    interval = statistics.student_interval(curves, CONFIDENCE)
+    interval = statistics.student_interval(curves)
     if interval is not None:
         low, high = map(_finite, interval)
         axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
@@ -81,24 +84,27 @@ def draw_noise(record: Record) -> bytes:
     figure = Figure(figsize=(9, 6), layout="constrained")
     above, below = figure.subplots(2, 2, sharex="col")
     for column, name in enumerate(("reward", "value")):
-        for shift, model in enumerate(dict.fromkeys(method.model for method in record.methods)):
-            areas = _areas(record, name, model)
-            for i, (update, (sigmas, area)) in enumerate(areas.items()):
-                style, label = "-" if model == "mle" else "--", f"{NAMES[update]}, {MODELS[model]}"
-                _draw_bars(above[column], sigmas, area, 2 * shift + i - 1.5, COLORS[update], style, label)
-            if len(areas) == 2:
-                (sigmas, dyna), (_, direct) = areas["dyna"], areas["direct"]
-                share = 100.0 * (direct - dyna) / dyna.mean(axis=1, keepdims=True)
-                _draw_bars(
-                    below[column], sigmas, share, shift - 0.5, "C3", "-" if model == "mle" else "--", MODELS[model]
-                )
-        above[column].set(title=f"noise in the initial {name}", ylabel="AUC of the relative value error")
-        _logarithmic(above[column])
-        below[column].set(xlabel="standard deviation of the noise", ylabel="Direct - Dyna, % of Dyna's mean")
-        below[column].axhline(0.0, color="black", linewidth=0.8)
+        _draw_noise_of(name, record, above[column], below[column])
     above[1].legend(fontsize="small")
     below[0].legend(fontsize="small")
-    return _png(figure)
+    return encode(figure, "png")
+
+
+def _draw_noise_of(name: str, record: Record, above: Axes, below: Axes) -> None:
+    """A column of figure 5: noise in the initial reward, or in the initial value."""
+    for shift, model in enumerate(dict.fromkeys(method.model for method in record.methods)):
+        areas, style = _areas(record, name, model), "-" if model == "mle" else "--"
+        for i, (update, (sigmas, area)) in enumerate(areas.items()):
+            label = f"{_name(update)}, {MODELS[model]}"
+            _draw_bars(above, sigmas, area, 2 * shift + i - 1.5, _color(update), style, label)
+        if len(areas) == 2:
+            (sigmas, dyna), (_, direct) = areas["dyna"], areas["direct"]
+            share = 100.0 * (direct - dyna) / dyna.mean(axis=1, keepdims=True)
+            _draw_bars(below, sigmas, share, shift - 0.5, "C3", style, MODELS[model])
+    above.set(title=f"noise in the initial {name}", ylabel="AUC of the relative value error")
+    _logarithmic(above)
+    below.set(xlabel="standard deviation of the noise", ylabel="Direct - Dyna, % of Dyna's mean")
+    below.axhline(0.0, color="black", linewidth=0.8)
 
 
 def _areas(record: Record, name: str, model: str) -> dict[str, tuple[list[float], np.ndarray]]:
@@ -117,7 +123,7 @@ def _draw_bars(
     axes: Axes, x: list[float], values: np.ndarray, shift: float, color: str, style: str, label: str
 ) -> None:
     """Means and intervals of values [points, N] at equal distances, moved sideways by `shift` bars."""
-    ticks, interval = np.arange(len(x)), statistics.student_interval(values.T, CONFIDENCE)
+    ticks, interval = np.arange(len(x)), statistics.student_interval(values.T)
     means = _finite(values.mean(axis=1))
     error = None if interval is None else np.abs(np.stack([_finite(bound) for bound in interval]) - means)
     places = ticks + 0.08 * shift
@@ -137,13 +143,21 @@ def draw_sweep(scores: Sequence[dict[str, Any]]) -> bytes:
             x = [settings.index(score["setting"]) for score in chosen]
             y = np.array([np.nan if final["mean"] is None else final["mean"] for final in finals])
             bounds = np.array([final["interval"] or [np.nan, np.nan] for final in finals]).T
-            axes.errorbar(x, y, np.abs(bounds - y), color=COLORS[update], marker="o", capsize=2, label=NAMES[update])
+            axes.errorbar(x, y, np.abs(bounds - y), color=_color(update), marker="o", capsize=2, label=_name(update))
         axes.set(title=f"{TITLE[panel[0]]}, {MODELS[panel[1]]}", ylabel=f"final {LABEL[panel[0]]}")
         axes.set_xticks(range(len(settings)), settings, rotation=30, ha="right", fontsize="small")
         if panel[0] == "evaluation":
             _logarithmic(axes)
     figure.axes[0].legend(fontsize="small")
-    return _png(figure)
+    return encode(figure, "png")
+
+
+def _name(update: str) -> str:
+    return STYLES.get(update, (update, ""))[0]
+
+
+def _color(update: str) -> str:
+    return STYLES.get(update, ("", "C5"))[1]  # C5: a row of the table that the paper does not have
 
 
 def _logarithmic(axes: Axes) -> None:
@@ -166,9 +180,3 @@ def _zoom(axes: Axes) -> None:
 def _finite(values: np.ndarray) -> np.ndarray:
     """NaN instead of infinity: a gap in the line where replicas have diverged."""
     return np.where(np.isfinite(values), values, np.nan)
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return buffer.getvalue()

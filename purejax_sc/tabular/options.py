@@ -1,6 +1,7 @@
 """Options of the tabular study: the paper's numbers, and a name for every reading that the paper leaves open.
 
-`parse` reads KEY=VALUE with comma lists and returns one `Options` per combination; `variant` turns one into numbers.
+`parse` reads KEY=VALUE with comma lists and gives one `TabularOptions` per combination; `variant` turns one into
+numbers.
 """
 
 import difflib
@@ -11,15 +12,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from purejax_sc.agent.consistency import UPDATES, Gates
-from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read
+from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read, split_words
+from purejax_sc.config.agent import UPDATES
+from purejax_sc.config.base import names_row, row
 from purejax_sc.tabular.learner import Readings, Variant
+from purejax_sc.types import Gates
 
 ModelKind = Literal["mle", "ve"]
-Update = Literal["none", "dyna", "direct", "reverse", "residual", "model_only"]
+Update = Annotated[str, names_row("updates", UPDATES, "none")]
 Reduction = Literal["mean", "half_sum", "sum"]
 
 NOISE_UPDATES = ("dyna", "direct")
+NO_GATES = Gates(0.0, 0.0, 0.0)  # planning moves nothing: the model-free baseline
 
 
 class Plan(Section):
@@ -69,11 +73,11 @@ class Shape(Section):
     policy: Literal["uniform", "dirichlet", "deterministic"] = "uniform"  # that evaluation follows
 
 
-class Options(Shape, Numbers, Plan):
-    """One experiment. Defaults are the paper's numbers; of the readings, see README for how they were chosen."""
+class TabularOptions(Shape, Numbers, Plan):
+    """One experiment. Defaults are the paper's numbers; docs/tabular.md tells how the readings were chosen."""
 
     @pydantic.model_validator(mode="after")
-    def _check(self) -> "Options":
+    def _check(self) -> "TabularOptions":
         if self.terms == "K" and self.unroll == 0:
             raise ValueError("terms=K with unroll=0 leaves the SC loss without a term: set unroll=1 or terms=K+1")
         for name in LISTS:
@@ -94,40 +98,33 @@ class Setting(NamedTuple):
     """One combination of swept values. label: as in `alpha_sc=0.3 order=joint`; empty if nothing is swept."""
 
     label: str
-    options: Options
+    options: TabularOptions
 
     @property
-    def program(self) -> Options:
+    def program(self) -> TabularOptions:
         """What the settings of one compiled program share: the options without the numbers."""
         return self.options.model_copy(update=Numbers().model_dump())
 
 
 def parse(overrides: Iterable[str]) -> list[Setting]:
     """The settings of KEY=VALUE words; comma lists are swept, all combinations. Raises ConfigError."""
-    chosen: dict[str, list[Any]] = {}
-    for word in overrides:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"{word!r} is not of the form key=value, as in alpha_td=0.1 or alpha_sc=0.1,0.3,1")
-        if key in chosen:
-            raise ConfigError(f"{key} is given twice: give all its values at once, as in {key}=a,b")
-        chosen[key] = [_value(key, part) for part in text.split(",")]
+    chosen = {key: [read(text) for text in texts] for key, texts in split_words(overrides).items()}
     fixed = {key: tuple(values) if key in LISTS else values[0] for key, values in chosen.items()}
-    swept = [key for key, values in chosen.items() if key not in LISTS and len(values) > 1]
-    for key in swept:
+    swept = {key: values for key, values in chosen.items() if key not in LISTS and len(values) > 1}
+    for key, values in swept.items():
         if key in Plan.model_fields:
             raise ConfigError(f"{key} takes one value: replicas of different {key} are not comparable; run them apart")
-        if len(set(chosen[key])) < len(chosen[key]):
-            raise ConfigError(f"{key}={','.join(map(str, chosen[key]))} repeats a value: drop it")
+        if len(set(values)) < len(values):
+            raise ConfigError(f"{key}={','.join(map(str, values))} repeats a value: drop it")
     settings = []
-    for values in itertools.product(*(chosen[key] for key in swept)):
-        combination = dict(zip(swept, values, strict=True))
+    for point in itertools.product(*swept.values()):
+        combination = dict(zip(swept, point, strict=True))
         label = " ".join(f"{key}={value}" for key, value in combination.items())
         settings.append(Setting(label, _validated(fixed | combination)))
     return settings
 
 
-def variant(options: Options, model: ModelKind, update: Update) -> Variant:
+def variant(options: TabularOptions, model: ModelKind, update: Update) -> Variant:
     """The numbers of one method."""
     terms = options.readings(control=False).terms
     scale = {"mean": 1.0 / (options.states * terms), "half_sum": 0.5, "sum": 1.0}
@@ -139,7 +136,7 @@ def variant(options: Options, model: ModelKind, update: Update) -> Variant:
     reward = options.alpha_td if options.alpha_r is None else options.alpha_r
     value_scale = scale[options.sc_value_reduction]
     return Variant(
-        gates=UPDATES.get(update, Gates(0.0, 0.0, 0.0)),
+        gates=NO_GATES if update == "none" else row(UPDATES, update),
         discount=options.discount,
         epsilon=options.epsilon,
         td=visit * options.alpha_td,
@@ -152,15 +149,9 @@ def variant(options: Options, model: ModelKind, update: Update) -> Variant:
     )
 
 
-def _value(key: str, text: str) -> Any:
-    if not text.strip():
-        raise ConfigError(f"{key} lacks a value: give one, or several with commas and no spaces, as in {key}=a,b")
-    return read(text)
-
-
-def _validated(values: dict[str, Any]) -> Options:
+def _validated(values: dict[str, Any]) -> TabularOptions:
     try:
-        return Options.model_validate(values)
+        return TabularOptions.model_validate(values)
     except pydantic.ValidationError as error:
         raise ConfigError(_explain(error.errors()[0])) from None
 
@@ -168,9 +159,9 @@ def _validated(values: dict[str, Any]) -> Options:
 def _explain(error: Any) -> str:
     key = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(key, Options.model_fields, n=1, cutoff=0.5)
+        close = difflib.get_close_matches(key, TabularOptions.model_fields, n=1, cutoff=0.5)
         return f"unknown option {key!r}: " + (
-            f"did you mean {close[0]!r}?" if close else f"known: {', '.join(Options.model_fields)}"
+            f"did you mean {close[0]!r}?" if close else f"known: {', '.join(TabularOptions.model_fields)}"
         )
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])

@@ -1,5 +1,6 @@
 """The paper's tabular experiments: which methods run on which task, and what is written about them."""
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,11 +11,11 @@ import numpy as np
 from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
 from purejax_sc.results.files import new_directory, replace_file
-from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number
 from purejax_sc.tabular import compiled, figures
 from purejax_sc.tabular.compiled import Method, Record
 from purejax_sc.tabular.learner import Variant
-from purejax_sc.tabular.options import NOISE_UPDATES, Options, Setting, parse, variant
+from purejax_sc.tabular.options import NOISE_UPDATES, Setting, TabularOptions, parse, variant
 
 TASKS = ("evaluation", "control", "noise")
 Task = Literal["evaluation", "control", "noise"]
@@ -90,7 +91,7 @@ def run_task(
     task: Task, settings: Sequence[Setting], num_seeds: int, say: Callable[[str], None] = lambda text: None
 ) -> list[Record]:
     """All settings of a task, those that differ in numbers only as one program."""
-    groups: dict[Options, list[Setting]] = {}
+    groups: dict[TabularOptions, list[Setting]] = {}
     for setting in settings:
         groups.setdefault(setting.program, []).append(setting)
     records = []
@@ -108,17 +109,16 @@ def run_task(
 
 def _variants(task: Task, setting: Setting) -> Iterator[tuple[Method, Variant]]:
     label, options = setting
-    for model in options.models:
-        for update in options.updates:
-            numbers = variant(options, model, update)
-            if task != "noise":
-                yield Method(task, model, update, label), numbers
-            elif update in NOISE_UPDATES:
-                for name, noisy in _noisy(options, numbers):
-                    yield Method(task, model, update, f"{name} {label}".strip()), noisy
+    for model, update in itertools.product(options.models, options.updates):
+        numbers = variant(options, model, update)
+        if task != "noise":
+            yield Method(task, model, update, label), numbers
+        elif update in NOISE_UPDATES:
+            noisy = _noisy(options, numbers)
+            yield from ((Method(task, model, update, f"{name} {label}".strip()), x) for name, x in noisy)
 
 
-def _noisy(options: Options, numbers: Variant) -> Iterator[tuple[str, Variant]]:
+def _noisy(options: TabularOptions, numbers: Variant) -> Iterator[tuple[str, Variant]]:
     """The variants of the initialisation study: the truth plus noise, in the reward or in the value."""
     for sigma in options.reward_sigmas:
         yield f"reward_sigma={sigma:g}", numbers._replace(r_true=1.0, r_noise=sigma)
@@ -191,12 +191,10 @@ def _statistics(x: np.ndarray) -> dict[str, Any]:
     """Mean, its interval and median of one value per seed; None for what is not finite or has no seeds."""
     if not len(x):
         return {"mean": None, "interval": None, "median": None}
-    interval = statistics.student_interval(x, CONFIDENCE)
-    bounds = None if interval is None else [_plain(bound) for bound in interval]
     return {
-        "mean": _plain(x.mean()),
-        "interval": None if bounds is None or None in bounds else bounds,
-        "median": _plain(np.median(x)),
+        "mean": as_number(x.mean()),
+        "interval": as_list(statistics.student_interval(x)),
+        "median": as_number(np.median(x)),
     }
 
 
@@ -233,10 +231,6 @@ def _speed(record: Record) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 # Files
 
 
@@ -244,13 +238,15 @@ def curves_csv(records: Sequence[Record]) -> str:
     """Every logged number of every replica, one per line."""
     lines = [",".join(COLUMNS)]
     for record in records:
-        seeds, iterations = record.seeds, record.result.iterations.tolist()
-        for i, method in enumerate(record.methods):
-            head = f"{method.task},{method.model},{method.update}"
-            for name, curves in record.result.metrics.items():
-                for seed, curve in zip(seeds, curves[i].tolist(), strict=True):
-                    lines += [
-                        f"{head},{seed},{iteration},{name},{value:.6g},{method.setting}"
-                        for iteration, value in zip(iterations, curve, strict=True)
-                    ]
+        curves = itertools.product(enumerate(record.methods), record.result.metrics)
+        for (i, method), metric in curves:
+            lines += _metric_lines(record, i, method, metric)
     return "\n".join(lines) + "\n"
+
+
+def _metric_lines(record: Record, i: int, method: Method, metric: str) -> Iterator[str]:
+    """The lines of one metric of method i, seed by seed."""
+    head, iterations = f"{method.task},{method.model},{method.update}", record.result.iterations.tolist()
+    for seed, curve in zip(record.seeds, record.result.metrics[metric][i].tolist(), strict=True):
+        for iteration, value in zip(iterations, curve, strict=True):
+            yield f"{head},{seed},{iteration},{metric},{value:.6g},{method.setting}"

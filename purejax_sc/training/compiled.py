@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from purejax_sc.config import Config
-from purejax_sc.training.iteration import TrainState
+from purejax_sc.training.iteration import AnyState
 from purejax_sc.types import Tree
 
 
@@ -24,9 +24,9 @@ class Program(NamedTuple):
     close:   () ends what runs beside the chunks.
     """
 
-    init: Callable[[], TrainState]
-    chunk: Callable[[TrainState, int], tuple[TrainState, dict[str, Any]]]
-    shapes: TrainState
+    init: Callable[[], AnyState]
+    chunk: Callable[[AnyState, int], tuple[AnyState, dict[str, Any]]]
+    shapes: AnyState
     seconds: float
     memory: dict[str, int | None]
     close: Callable[[], None] = lambda: None
@@ -42,8 +42,8 @@ class Point(NamedTuple):
 
 
 def points(
-    program: Program, config: Config, num_rows: int, states: TrainState, done: int = 0, wall_seconds: float = 0.0
-) -> Iterator[tuple[int, float, Point, TrainState]]:
+    program: Program, config: Config, num_rows: int, states: AnyState, done: int = 0, wall_seconds: float = 0.0
+) -> Iterator[tuple[int, float, Point, AnyState]]:
     """Run to the end from states after `done` iterations, which took `wall_seconds`.
 
     Yields (iterations done, seconds that the devices needed, Point, states) at each log point. The states are

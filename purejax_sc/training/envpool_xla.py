@@ -28,6 +28,7 @@ from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
 from purejax_sc.training.devices import SEED, Layout
 from purejax_sc.training.host_rows import as_batch, row_shapes
 from purejax_sc.training.iteration import (
+    Nothing,
     TrainState,
     as_arrays,
     check_replay_fits,
@@ -37,7 +38,10 @@ from purejax_sc.training.iteration import (
     no_returns,
     replay_text,
 )
+from purejax_sc.training.replay import ReplayState
 from purejax_sc.types import Array, EnvSpec, Key, Observation, Params, Sequence, Tree
+
+ProgramState = TrainState[Array, ReplayState | Nothing]
 
 
 class Live(NamedTuple):
@@ -104,7 +108,7 @@ class Driver:
         seconds = time.perf_counter() - start
         return Program(jax.jit(self._init), self.chunk, shapes, seconds, memory, self._games.close)
 
-    def chunk(self, states: TrainState, n: int) -> tuple[TrainState, dict[str, np.ndarray]]:
+    def chunk(self, states: ProgramState, n: int) -> tuple[ProgramState, dict[str, np.ndarray]]:
         """n iterations, from the episodes that the last chunk left. The states are used up."""
         if self._live is None:
             key = jax.random.fold_in(jax.random.key(self._config.seed), ACTING)
@@ -117,7 +121,7 @@ class Driver:
         values = {name: np.array([np.mean([float(x[name]) for x in said])], np.float32) for name in said[0]}
         return states, values | {"episode_score": episode_score(np.asarray(states.driver))}
 
-    def _init(self) -> TrainState:
+    def _init(self) -> ProgramState:
         """States before any update, with one row."""
         key_learner, key = jax.random.split(jax.random.key(self._config.seed))
         ring = replay.init(self._row, self._config.replay_capacity_sequences) if self._config.replay_sequences else ()
@@ -133,7 +137,7 @@ class Driver:
         memory = first_memory(self._config, self._spec, self._model, num_envs)
         return Live(handle, step, obs, (before[0], before[1]), memory, key)
 
-    def _step(self, states: TrainState, live: Live, hyper: Hyper) -> tuple[TrainState, Live, dict[str, Array]]:
+    def _step(self, states: ProgramState, live: Live, hyper: Hyper) -> tuple[ProgramState, Live, dict[str, Array]]:
         """Act, store, learn once."""
         config, state = self._config, jax.tree.map(lambda x: x[0], states)
         key, key_learn = jax.random.split(state.key)

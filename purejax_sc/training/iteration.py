@@ -35,6 +35,9 @@ class TrainState(NamedTuple, Generic[Driver, Ring]):
     key: Key
 
 
+AnyState = TrainState[Any, Any]  # of whichever driver
+
+
 def learn(
     config: Config,
     learner: muesli.Learner,

@@ -1,7 +1,7 @@
 """The on-device driver on a mesh of devices: all rows (seeds, each with its numbers) as one compiled program."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,15 +11,15 @@ from jax.sharding import PartitionSpec
 
 from purejax_sc.config import Config, Hyper
 from purejax_sc.training import devices, replay
-from purejax_sc.training.anakin import Trainer, make_chunk, make_trainer
+from purejax_sc.training.anakin import DeviceState, Trainer, make_chunk, make_trainer
 from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
 from purejax_sc.training.devices import DATA, SEED, Layout
-from purejax_sc.training.iteration import TrainState
+from purejax_sc.training.iteration import AnyState, TrainState
 from purejax_sc.types import Array
 
 
-def make_local_trainer(config: Config, layout: Layout) -> Trainer:
-    """What one device does of a run. Raises ConfigError as `make_trainer`."""
+def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..., Trainer] = make_trainer) -> Trainer:
+    """What one device does of a run. Raises ConfigError as `make_trainer`, which may be another of its form."""
     each = layout.rows // layout.mesh.shape[SEED]
     # the devices of a CPU are its cores, which share one memory
     sharing = layout.mesh.local_mesh.size if jax.default_backend() == "cpu" else 1
@@ -34,13 +34,13 @@ def compile_program(
     states = state_specs(config)
     chunk_of_row = make_chunk(trainer)
 
-    def init(seed: Array) -> TrainState:
+    def init(seed: Array) -> DeviceState:
         return trainer.init(jax.random.key(seed))
 
-    def chunk(row: tuple[TrainState, Hyper], n: Array) -> tuple[TrainState, dict[str, Array]]:
+    def chunk(row: tuple[DeviceState, Hyper], n: Array) -> tuple[DeviceState, dict[str, Array]]:
         return chunk_of_row(*row, n)
 
-    def gathered(states: TrainState, hyper: Hyper, n: Array) -> tuple[TrainState, dict[str, Array]]:
+    def gathered(states: DeviceState, hyper: Hyper, n: Array) -> tuple[DeviceState, dict[str, Array]]:
         states, metrics = devices.over_seeds(chunk, layout.placement)((states, hyper), n)
         return states, jax.lax.all_gather(metrics, SEED, tiled=True)  # every process logs all rows
 
@@ -69,8 +69,8 @@ def compile_program(
     )
 
 
-def state_specs(config: Config) -> TrainState:
-    """Where each part of a TrainState lives: rows over seeds, and environments and replay also over a run's devices."""
+def state_specs(config: Config) -> AnyState:
+    """Where each part of a TrainState lives: rows over seeds; environments and replay also over a run's devices."""
     rows: Any = PartitionSpec(SEED)
     parts: Any = PartitionSpec(SEED, DATA)
     ring = replay.ReplayState(parts, rows, rows) if config.replay_sequences else ()

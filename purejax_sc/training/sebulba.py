@@ -29,10 +29,11 @@ from purejax_sc.training import devices
 from purejax_sc.training.actors import ACTING, Actors, Block, MakeEnvs
 from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
 from purejax_sc.training.devices import DATA, SEED, Layout
-from purejax_sc.training.host_replay import HostReplay
+from purejax_sc.training.host_replay import HostReplay, RingState
 from purejax_sc.training.host_rows import as_batch, row_shapes
 from purejax_sc.training.iteration import (
     LAST_EPISODES,
+    Nothing,
     TrainState,
     as_arrays,
     check_replay_fits,
@@ -43,6 +44,8 @@ from purejax_sc.training.iteration import (
     replay_text,
 )
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
+
+HostState = TrainState[np.ndarray, RingState | Nothing]
 
 Update = Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Key, dict[str, Array]]]
 
@@ -145,13 +148,13 @@ class Driver:
         }
         return Program(self.init, self.chunk, shapes, time.perf_counter() - start, memory, self.close)
 
-    def init(self) -> TrainState:
+    def init(self) -> HostState:
         """States before any update."""
         rows = NamedSharding(self._layout.mesh, PartitionSpec(SEED))
         learner, key = jax.device_put(jax.tree.map(lambda x: x[None], self._init_row()), rows)
         return TrainState(learner, no_returns()[None], (), self._ring(), (), key)
 
-    def chunk(self, states: TrainState, n: int) -> tuple[TrainState, dict[str, np.ndarray]]:
+    def chunk(self, states: HostState, n: int) -> tuple[HostState, dict[str, np.ndarray]]:
         """n iterations: blocks from the actors, the replay, updates. The states are used up."""
         config, learner, key = self._config, states.learner, states.key
         updates, log = int(learner.updates[0]), _Log(states.driver)
@@ -189,10 +192,10 @@ class Driver:
                 batch = join(config, batch, self._replay.sample(rng, config.replay_sequences), np)
             yield jax.device_put(batch, sharding)
 
-    def start(self, states: TrainState, updates: int) -> Actors:
+    def start(self, states: HostState, updates: int) -> Actors:
         """Actors at work. After a resume they begin new episodes, with other random numbers than those before."""
         config = self._config
-        if config.replay_sequences:
+        if isinstance(states.replay, RingState):
             self._replay.load(states.replay)
         memory, key = self._memory(), jax.random.fold_in(jax.random.key(config.seed), ACTING)
         key = jax.random.fold_in(key, updates)
@@ -240,7 +243,7 @@ class Driver:
     def _ring(self) -> Any:
         return self._replay.empty() if self._config.replay_sequences else ()
 
-    def _shapes(self) -> TrainState:
+    def _shapes(self) -> HostState:
         """Of the states: what lives on the learner's devices as shapes with shardings, the rest as arrays."""
         row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
         learner, key = devices.put_shapes(self._layout, row, PartitionSpec(SEED))

@@ -11,7 +11,7 @@ from purejax_sc.acting import host_episodes
 from purejax_sc.agent import muesli
 from purejax_sc.config import from_tree
 from purejax_sc.envs.host import stacked_spec
-from purejax_sc.evaluation import evaluate
+from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, record
 from purejax_sc.runs.checkpoint import Agents
 
 LENGTHS = (3, 2, 5, 7)
@@ -53,18 +53,18 @@ def test_episodes_beyond_the_limit_are_cut_there():
     np.testing.assert_array_equal(episodes.length, [3, 2, 3, 3])
 
 
+def make_host_envs(config, num_envs, seed):
+    return host_games.CountingEnvs(LENGTHS[:num_envs])
+
+
 @pytest.fixture
-def agents(monkeypatch):
-    single = host_games.CountingEnvs().spec
-    monkeypatch.setattr(evaluate, "make_host_envs", lambda config, num, seed: host_games.CountingEnvs(LENGTHS[:num]))
-    monkeypatch.setattr(evaluate, "make_spec", lambda config: single)
-    monkeypatch.setattr(evaluate, "network_spec", lambda config: SPEC)
+def agents():
     state = muesli.make_learner(CONFIG, MODEL, SPEC).init(jax.random.key(0))
     return Agents(CONFIG, [0], jax.tree.map(lambda x: x[None], state))
 
 
 def test_evaluation_plays_greedily_by_samples_and_by_search(agents):
-    report = evaluate.evaluate(agents, evaluate.Options(episodes=4, simulations=2))
+    report = evaluate_agents(agents, EvaluationOptions(episodes=4, simulations=2), make_host_envs=make_host_envs)
     assert set(report["policies"]) == {"greedy", "sampled", "search"}
     for policy in report["policies"].values():
         assert policy["length"] == pytest.approx(np.mean(LENGTHS))
@@ -73,6 +73,6 @@ def test_evaluation_plays_greedily_by_samples_and_by_search(agents):
 
 
 def test_an_episode_is_recorded_frame_by_frame(agents):
-    frames, caption = evaluate.record(agents, evaluate.Options(), None)
+    frames, caption = record(agents, EvaluationOptions(), None, make_host_envs)
     assert frames.shape == (LENGTHS[0] + 1, 4, 4, 1)
     assert caption.startswith("drew a greedy episode of seed 0: return ")

@@ -1,5 +1,6 @@
 """Ctrl-C where Python does not answer: the process leaves at once, with its line, and elsewhere nothing has changed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -48,15 +49,19 @@ def test_a_deaf_process_leaves_at_once_with_its_line() -> None:
     assert interrupted([sys.executable, "-c", DEAF], "here") == (130, "gone\n")
 
 
-def test_a_training_leaves_while_it_compiles_and_resumes(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "purejax_sc", "train", "smoke", "--out", str(out), "--resume"]
+def test_a_training_leaves_while_it_compiles_and_goes_on_until_the_next_ctrl_c(tmp_path: Path) -> None:
+    out, small = tmp_path / "run", ["sc.update=none", "muesli.unroll=1"]  # compiles sooner
+    words = ["train.env_steps=200_000", "train.log_points=1_000", *small]
+    command = [sys.executable, "-m", "purejax_sc", "train", "smoke", *words, "--out", str(out), "--resume"]
     status, error = interrupted(command, "compiling", JAX_COMPILATION_CACHE_DIR=str(tmp_path / "cache"))
     line = f"purejax-sc: stopped: what was written stays in {out}; --resume goes on from there\n"
     assert (status, error) == (130, line)
     assert [path.name for path in out.iterdir()] == ["config.yaml"]
-    subprocess.run([*command, "--quiet"], check=True)
-    assert (out / "summary.json").is_file()
+    status, error = interrupted(command, "10%")
+    assert status == 130
+    assert error.endswith(f"stopping at the next log point; once more stops at once\n{line}")
+    assert json.loads((out / "summary.json").read_text())["status"] == "stopped"
+    assert len(list(out.glob("checkpoints/[0-9]*"))) == 1
 
 
 def test_afterwards_ctrl_c_is_what_it_was() -> None:

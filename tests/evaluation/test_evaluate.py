@@ -8,36 +8,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import probe_envs
+from helpers import agents, probe_envs
 from PIL import Image
 
-from purejax_sc import config as config_module
-from purejax_sc import networks
 from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import Episodes
-from purejax_sc.agent import muesli
 from purejax_sc.cli.commands import main
-from purejax_sc.envs import make_env
+from purejax_sc.config import ConfigError, from_tree, load
 from purejax_sc.evaluation import evaluate, render
-from purejax_sc.evaluation.evaluate import Options
+from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents
 from purejax_sc.results.files import RunError
-from purejax_sc.runs.checkpoint import Agents
 from purejax_sc.types import EnvSpec, Model, Params
 
-NETWORK = {"network": {"kind": "mlp", "width": 4, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 5.0}}
+NETWORK = {"network": {"kind": "mlp", "width": 4, "head_width": 0}}
 NOTHING = Params(*[()] * len(Params._fields))
 
 
 def make_agents(env=None, name="gymnax/Catch-bsuite", seeds=(3, 4), actor="prior"):
-    """Agents of zeros, but that the target network prefers action 1 by a logit of 1, the online network action 0."""
-    config = config_module.from_tree({"env": name, **NETWORK, "muesli": {**NETWORK["muesli"], "actor": actor}})
-    spec = (env or make_env(config)).spec
-    init = muesli.make_learner(config, networks.make_model(config, spec), spec).init
-    shapes = jax.eval_shape(init, jax.random.key(0))
-    learner = jax.tree.map(lambda x: np.zeros((len(seeds), *x.shape), x.dtype), shapes)
-    for action, params in enumerate((learner.params, learner.target)):
-        params.root_policy["params"]["Dense_0"]["bias"][:, action] = 1.0
-    return Agents(config, list(seeds), learner)
+    """Agents whose target network, which acts as the prior, prefers action 1, and the online network action 0."""
+    config = from_tree({"env": name, **NETWORK, "muesli": {"bins": 5, "bins_max": 5.0, "actor": actor}})
+    return agents.two_minds(config, seeds, env)
 
 
 def counting_model() -> Model:
@@ -110,8 +100,8 @@ def test_only_first_episodes_count_and_short_ones_count_no_more():
 @pytest.mark.parametrize(("actor", "preferred", "simulations"), [("prior", 1.0, 4), ("online", 0.0, 0)])
 def test_the_network_that_acted_in_training_plays(actor, preferred, simulations):
     env = probe_envs.reward_by_action()
-    report = evaluate.evaluate(
-        make_agents(env, actor=actor), Options(500, simulations=simulations, search="gumbel"), env
+    report = evaluate_agents(
+        make_agents(env, actor=actor), EvaluationOptions(500, simulations=simulations, search="gumbel"), env
     )
     returns = {name: np.array(policy["per_seed"]["return"]) for name, policy in report["policies"].items()}
     np.testing.assert_array_equal(returns.pop("greedy"), preferred)
@@ -124,7 +114,7 @@ def test_the_network_that_acted_in_training_plays(actor, preferred, simulations)
 
 def test_the_temperature_sharpens_the_samples():
     env = probe_envs.reward_by_action()
-    report = evaluate.evaluate(make_agents(env), Options(500, temperature=0.2), env)
+    report = evaluate_agents(make_agents(env), EvaluationOptions(500, temperature=0.2), env)
     # A logit of 1 becomes one of 5: a probability of 0.9933, with a standard error of 0.004.
     np.testing.assert_allclose(report["policies"]["sampled"]["per_seed"]["return"], 0.9933, atol=0.015)
     assert report["temperature"] == 0.2
@@ -132,7 +122,7 @@ def test_the_temperature_sharpens_the_samples():
 
 def test_a_known_return_is_reported():
     env = probe_envs.endless_reward(5)
-    report = evaluate.evaluate(make_agents(env), Options(episodes=3), env)
+    report = evaluate_agents(make_agents(env), EvaluationOptions(episodes=3), env)
     for policy in report["policies"].values():
         assert policy["return"] == {"mean": 5.0, "mean_interval": [5.0, 5.0], "iqm": 5.0, "iqm_interval": [5.0, 5.0]}
         assert policy["length"] == 5.0
@@ -144,13 +134,24 @@ def test_a_seed_is_evaluated_alike_alone_and_in_a_sweep_but_not_with_another_key
     env = probe_envs.reward_by_observation_and_action()
 
     def returns(seeds, key):
-        report = evaluate.evaluate(make_agents(env, seeds=seeds), Options(episodes=50, seed=key), env)
+        report = evaluate_agents(make_agents(env, seeds=seeds), EvaluationOptions(episodes=50, seed=key), env)
         return [policy["per_seed"]["returns"] for policy in report["policies"].values()]
 
     for together, alone, other in zip(returns((3, 4, 5), 0), returns((4,), 0), returns((4,), 1), strict=True):
         assert together[1] == alone[0]
         assert together[1] != together[0]
         assert alone != other
+
+
+def test_levels_are_held_out_and_as_difficult_as_in_the_end() -> None:
+    config = load("sokoban_small", ["levels.first_depth=12"])
+    levels = evaluate.evaluation_config(config, EvaluationOptions(episodes=300), ["levels.depth=40"]).levels
+    assert (levels.split, levels.first_depth, levels.depth) == ("test", None, 40)
+    assert (levels.pool, levels.refresh) == (300, 0)  # one for each episode, and no new ones
+    catch = load("catch")
+    assert evaluate.evaluation_config(catch, EvaluationOptions(), []) == catch
+    with pytest.raises(ConfigError, match=r"only env_options\.\*, levels\.\* and atari\.\* can differ"):
+        evaluate.evaluation_config(catch, EvaluationOptions(), ["hyper.discount=0.5"])
 
 
 # What is reported
@@ -241,11 +242,11 @@ def test_a_strip_shows_first_and_last_frame_and_wraps():
 
 def test_a_recorded_episode_has_its_first_and_its_final_observation():
     env = probe_envs.counting(4)
-    agents = make_agents(env, actor="online")  # which prefers action 0: it never ends the episode
-    frames, caption = evaluate.record(agents, Options(), env)
+    online = make_agents(env, actor="online")  # which prefers action 0: it never ends the episode
+    frames, caption = evaluate.record(online, EvaluationOptions(), env)
     assert frames[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert caption == "drew a greedy episode of seed 3: return 10, 4 steps"
-    frames, caption = evaluate.record(agents, Options(max_steps=2), env)
+    frames, caption = evaluate.record(online, EvaluationOptions(max_steps=2), env)
     assert frames[:, 0].tolist() == [0, 1, 2]
     assert caption.endswith("return 3, 2 steps, cut there")
 
@@ -260,20 +261,14 @@ def test_what_is_no_picture_is_refused(shape):
 
 
 @pytest.fixture
-def directory(tmp_path, monkeypatch):
-    """A working directory with a run directory in it, both empty: a function says which agents are in a checkpoint."""
-
-    def fill(agents):
-        monkeypatch.setattr(evaluate, "load_agents", lambda path, warn: agents)
-        return Path("run")
-
+def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    Path("run").mkdir()
-    return fill
+    return tmp_path
 
 
-def test_command_writes_a_report_and_a_film(directory, capsys):
-    run = directory(make_agents())
+def test_command_writes_a_report_and_a_film(here, capsys):
+    run = agents.save(make_agents(), Path("run"))
+    saved = files()
     assert main(shlex.split("evaluate run --episodes 2 --seed 5 --render film.gif")) == 0
     report = json.loads((run / evaluate.FILE).read_text())
     assert report["env"] == "gymnax/Catch-bsuite"
@@ -291,11 +286,11 @@ def test_command_writes_a_report_and_a_film(directory, capsys):
         assert film.format == "GIF"
         assert film.n_frames == 10  # Catch lasts nine steps, and every frame differs from the one before
         assert film.size == (120, 240)
-    assert {path.name for path in Path().rglob("*")} == {"run", evaluate.FILE, "film.gif"}
+    assert files() == saved | {run / evaluate.FILE, Path("film.gif")}
 
 
-def test_command_says_what_the_interval_of_an_only_seed_is_over(directory, capsys):
-    run = directory(make_agents(seeds=(4,)))
+def test_command_says_what_the_interval_of_an_only_seed_is_over(here, capsys):
+    run = agents.save(make_agents(seeds=(4,)), Path("run"))
     assert main(shlex.split("evaluate run --episodes 3 --max-steps 4 --render strip.png")) == 0
     report = json.loads((run / evaluate.FILE).read_text())
     assert report["interval_over"] == "episodes"
@@ -306,6 +301,11 @@ def test_command_says_what_the_interval_of_an_only_seed_is_over(directory, capsy
     assert "4 steps, cut there" in captured.err
     with Image.open("strip.png") as picture:
         assert picture.format == "PNG"
+
+
+@pytest.fixture(scope="module")
+def garnet(tmp_path_factory) -> Path:
+    return agents.save(agents.untrained(from_tree({"env": "garnet", **NETWORK})), tmp_path_factory.mktemp("garnet"))
 
 
 @pytest.mark.parametrize(
@@ -324,24 +324,28 @@ def test_command_says_what_the_interval_of_an_only_seed_is_over(directory, capsy
         ("evaluate run --render film.gif", "cannot draw garnet"),
     ],
 )
-def test_mistakes_are_one_line_and_write_nothing(directory, capsys, command, words):
-    directory(Agents(config_module.Config(env="garnet"), [0], None))  # refused before the learner is looked at
-    assert_refused(capsys, command, words, {Path("run")})
+def test_mistakes_are_one_line_and_write_nothing(here, garnet, capsys, command, words):
+    Path("run").symlink_to(garnet)
+    assert_refused(capsys, command, words)
 
 
 @pytest.mark.parametrize("command", ["evaluate nowhere", "evaluate empty", "evaluate file.txt"])
-def test_what_is_no_run_is_refused(tmp_path, monkeypatch, capsys, command):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_no_run_is_refused(here, capsys, command):
     Path("empty").mkdir()
     Path("file.txt").write_text("no run")
-    assert_refused(capsys, command, "give a directory written by train", {Path("empty"), Path("file.txt")})
+    assert_refused(capsys, command, "give a directory written by train")
 
 
-def assert_refused(capsys, command, words, files):
+def files() -> set[Path]:
+    return set(Path().rglob("*")) | set(Path("run/").rglob("*"))  # the latter may be a link
+
+
+def assert_refused(capsys, command, words):
+    before = files()
     assert main(shlex.split(command)) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("purejax-sc: ")
     assert captured.err.count("\n") == 1
     assert words in captured.err
-    assert set(Path().rglob("*")) == files
+    assert files() == before

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from purejax_sc.envs import pgx
-from purejax_sc.evaluation import gtp
-from purejax_sc.evaluation.gtp import Engine
+from purejax_sc.evaluation import go_board, gtp
+from purejax_sc.evaluation.gtp_engine import Engine
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_random_games_agree_with_gnu_go(gnugo: Engine, size: int, num: int) -> N
         board = np.asarray(pgx.stones(state, size))
         for stone, colour in ((1, "black"), (-1, "white")):
             assert {gtp.vertex(int(cell), size) for cell in np.flatnonzero(board == stone)} == stones[colour]
-        score = gtp.score(board, 7.5)
+        score = go_board.score(board, 7.5)
         assert gnugo.final_score() == score
         won = float(state.game.rewards[state.first]) > 0
         assert won == score.startswith("B")

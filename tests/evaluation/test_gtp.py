@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.fake_go import FakeGame
+from helpers.fake_go import FakeBackend
 
-from purejax_sc.evaluation import gtp
-from purejax_sc.evaluation.gtp import Engine, EngineLost, GtpError, Reply
+from purejax_sc.evaluation import go_board, gtp, gtp_engine, gtp_server
+from purejax_sc.evaluation.gtp import Reply
+from purejax_sc.evaluation.gtp_engine import Engine, EngineLost, GtpError
 
 Start = Callable[..., Engine]
 
@@ -30,10 +31,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts engines that are Python scripts, and closes them."""
     engines: list[Engine] = []
 
-    def start(script: str, timeout: float = 60.0) -> Engine:
+    def start(script: str, timeout: float = 60.0, patience: float = 2.0) -> Engine:
         path = tmp_path / "an engine.py"
         path.write_text("import os, signal, sys, time\n" + script)
-        engines.append(Engine(shlex.join([sys.executable, str(path)]), timeout))
+        engines.append(Engine(shlex.join([sys.executable, str(path)]), timeout, patience))
         return engines[-1]
 
     yield start
@@ -107,9 +108,9 @@ def test_colours() -> None:
 # --- the server ---
 
 
-def replies_of(lines: list[str], game: FakeGame | None = None) -> list[str]:
+def replies_of(lines: list[str], backend: FakeBackend | None = None) -> list[str]:
     written: list[str] = []
-    gtp.serve(game or FakeGame(), lines, written.append, "Fake", "1.5")
+    gtp_server.serve(backend or FakeBackend(), lines, written.append, "Fake", "1.5")
     return written
 
 
@@ -188,10 +189,10 @@ def test_a_game_by_transcript() -> None:
     ],
 )
 def test_mistakes_are_answered_and_change_nothing(line: str, reply: str) -> None:
-    game = FakeGame()
+    backend = FakeBackend()
     before = ["komi 6.5", "play b a1"]
-    assert replies_of([*before, line, "1 name"], game)[2:] == [f"{reply}\n\n", "=1 Fake\n\n"]
-    assert (game.komi, game.moves) == (6.5, [(0, 20)])
+    assert replies_of([*before, line, "1 name"], backend)[2:] == [f"{reply}\n\n", "=1 Fake\n\n"]
+    assert (backend.komi, backend.moves) == (6.5, [(0, 20)])
 
 
 def test_lines_are_cleaned_as_the_specification_says() -> None:
@@ -219,15 +220,15 @@ def test_the_list_names_the_known_commands() -> None:
 
 def test_board_size_and_clear_board_empty_the_board() -> None:
     for command in ("boardsize 5", "clear_board"):
-        game = FakeGame()
-        replies_of(["komi 2", "play b a1", command], game)
-        assert (game.komi, game.moves) == (2.0, [])
+        backend = FakeBackend()
+        replies_of(["komi 2", "play b a1", command], backend)
+        assert (backend.komi, backend.moves) == (2.0, [])
 
 
 def test_resigning_and_passing() -> None:
     assert replies_of(["komi 99", "genmove b"])[1] == "= resign\n\n"
     full = [f"genmove {'bw'[ply % 2]}" for ply in range(10)]
-    assert replies_of(full, FakeGame(3))[-2:] == ["= C1\n\n", "= PASS\n\n"]
+    assert replies_of(full, FakeBackend(3))[-2:] == ["= C1\n\n", "= PASS\n\n"]
 
 
 def test_an_exception_in_the_game_is_answered_in_one_line(capsys) -> None:
@@ -248,12 +249,12 @@ def test_client_and_server_understand_each_other(start: Start) -> None:
     root, tests = str(Path(gtp.__file__).parents[2]), str(Path(__file__).parents[1])
     engine = start(
         f"sys.path[:0] = [{root!r}, {tests!r}]\n"
-        "from purejax_sc.evaluation.gtp import serve\n"
-        "from helpers.fake_go import FakeGame\n"
+        "from purejax_sc.evaluation.gtp_server import serve\n"
+        "from helpers.fake_go import FakeBackend\n"
         "def write(text):\n"
         "    sys.stdout.write(text)\n"
         "    sys.stdout.flush()\n"
-        "serve(FakeGame(), sys.stdin, write, 'Fake', '1.5')\n"
+        "serve(FakeBackend(), sys.stdin, write, 'Fake', '1.5')\n"
     )
     assert engine.name() == "Fake 1.5"
     engine.set_up(5, 0.5)
@@ -292,7 +293,7 @@ def test_client_and_server_understand_each_other(start: Start) -> None:
     ],
 )
 def test_replies_in_the_output(output: str, replies: list[Reply]) -> None:
-    assert list(gtp.parse_replies(output.splitlines(keepends=True))) == replies
+    assert list(gtp_engine.parse_replies(output.splitlines(keepends=True))) == replies
 
 
 def test_junk_before_replies_is_skipped(start: Start) -> None:
@@ -365,9 +366,9 @@ def test_an_engine_that_ends_at_once(start: Start) -> None:
         engine.name()
 
 
-def test_an_engine_that_stops_listening(start: Start, monkeypatch) -> None:
-    monkeypatch.setattr(gtp, "PATIENCE", 0.2)
-    engine = start("sys.stdin.readline()\nos.close(0)\nprint('= \\n', flush=True)\ntime.sleep(60)\n")
+def test_an_engine_that_stops_listening(start: Start) -> None:
+    script = "sys.stdin.readline()\nos.close(0)\nprint('= \\n', flush=True)\ntime.sleep(60)\n"
+    engine = start(script, patience=0.2)
     engine.send("name")
     with pytest.raises(EngineLost, match="before it answered 'name'"):
         engine.send("name")
@@ -392,7 +393,7 @@ def test_an_engine_that_hangs_is_killed(start: Start) -> None:
     began = time.monotonic()
     with pytest.raises(EngineLost, match=r"did not answer 'genmove b' in 0\.3 s .*1000 playouts.*: give it more time"):
         engine.send("genmove b", timeout=0.3)
-    assert time.monotonic() - began < 2 * gtp.PATIENCE  # it was not asked to end first
+    assert time.monotonic() - began < 2 * gtp_engine.PATIENCE  # it was not asked to end first
     with pytest.raises(EngineLost, match="has ended"):
         engine.send("name")
 
@@ -406,19 +407,19 @@ def test_what_a_wrapper_started_ends_with_it() -> None:
     began = time.monotonic()
     with Engine("sh -c 'sleep 60; true'") as engine, pytest.raises(EngineLost, match="did not answer"):
         engine.send("name", timeout=0.2)
-    assert time.monotonic() - began < 2 * gtp.PATIENCE  # sleep would have kept the pipes open, and the threads waiting
+    assert time.monotonic() - began < 2 * gtp_engine.PATIENCE  # sleep would have kept the pipes open
 
 
-def test_an_engine_that_will_not_end_is_killed(start: Start, monkeypatch) -> None:
+def test_an_engine_that_will_not_end_is_killed(start: Start) -> None:
     engine = start(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "sys.stdin.readline()\n"
         "print('= \\n', flush=True)\n"
         "while True:\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(60)\n",
+        patience=0.2,
     )
     engine.send("name")
-    monkeypatch.setattr(gtp, "PATIENCE", 0.2)
     began = time.monotonic()
     engine.close()
     engine.close()
@@ -492,7 +493,7 @@ def test_gnu_go_plays(gnugo: Engine) -> None:
 def test_gnu_go_reads_our_game_records(gnugo: Engine, tmp_path: Path) -> None:
     path = tmp_path / "game.sgf"
     moves = [0, 8, 81, 72, 40]
-    path.write_text(gtp.sgf(9, 6.5, moves, r"a]b\c", "GNU Go", "W+R"))
+    path.write_text(go_board.sgf(9, 6.5, moves, r"a]b\c", "GNU Go", "W+R"))
     gnugo.send(f"loadsgf {path}")
     assert gnugo.send("query_boardsize") == "9"
     assert gnugo.send("get_komi") == "6.5"
@@ -525,8 +526,8 @@ def board(*rows: str) -> np.ndarray:
     ],
 )
 def test_area_by_hand(rows: tuple[str, ...], points: tuple[int, int]) -> None:
-    assert gtp.area(board(*rows)) == points
-    assert gtp.area(-board(*rows)) == points[::-1]
+    assert go_board.area(board(*rows)) == points
+    assert go_board.area(-board(*rows)) == points[::-1]
 
 
 def slow_area(stones: np.ndarray) -> tuple[int, int]:
@@ -555,7 +556,7 @@ def test_area_agrees_with_a_search_by_regions() -> None:
         for empty in (0.2, 0.5, 0.8):
             sides = (1 - empty) / 2
             stones = generator.choice([-1, 0, 1], (size, size), p=[sides, empty, sides]).astype(np.int8)
-            assert gtp.area(stones) == slow_area(stones)
+            assert go_board.area(stones) == slow_area(stones)
 
 
 @pytest.mark.parametrize(
@@ -571,20 +572,20 @@ def test_area_agrees_with_a_search_by_regions() -> None:
     ],
 )
 def test_score_by_hand(rows: tuple[str, ...], komi: float, result: str) -> None:
-    assert gtp.score(board(*rows), komi) == result
+    assert go_board.score(board(*rows), komi) == result
 
 
 def test_large_boards_are_drawn_in_line() -> None:
     stones = np.zeros((10, 10), np.int8)
     stones[0, 9], stones[9, 8] = 1, -1
-    lines = gtp.draw(stones).splitlines()
+    lines = go_board.draw(stones).splitlines()
     assert lines[0] == lines[-1] == "   A B C D E F G H J K"
     assert lines[1] == "10 . . . . . . . . . X 10"
     assert lines[-2] == " 1 . . . . . . . . O . 1"
 
 
 def test_game_record_by_hand() -> None:
-    record = gtp.sgf(9, 7.5, [0, 8, np.int32(81), 72, 40], "purejax-sc", "GNU Go 3.8", "W+R")
+    record = go_board.sgf(9, 7.5, [0, 8, np.int32(81), 72, 40], "purejax-sc", "GNU Go 3.8", "W+R")
     assert record == (
         "(;FF[4]GM[1]CA[UTF-8]SZ[9]KM[7.5]PB[purejax-sc]PW[GNU Go 3.8]RE[W+R]\n"
         ";B[aa];W[ia];B[];W[ai];B[ee])\n"  # the ninth letter is i: records do not leave it out
@@ -592,5 +593,5 @@ def test_game_record_by_hand() -> None:
 
 
 def test_names_in_records_are_escaped() -> None:
-    record = gtp.sgf(19, 0, [], "a]b", "c\\d\ne", "0")
+    record = go_board.sgf(19, 0, [], "a]b", "c\\d\ne", "0")
     assert record == "(;FF[4]GM[1]CA[UTF-8]SZ[19]KM[0]PB[a\\]b]PW[c\\\\d e]RE[0]\n)\n"

@@ -1,26 +1,25 @@
-"""Matches: ratings, sessions of Go, games against engines that behave and that do not, and being an engine oneself."""
+"""Matches: ratings, players of Go, games against engines that behave and that do not, and being an engine oneself."""
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import agents
 
 from purejax_sc.acting import episodes
 from purejax_sc.cli.commands import main
-from purejax_sc.evaluation import engines, gtp, matches
-from purejax_sc.evaluation.go_player import Session
-from purejax_sc.evaluation.gtp import Engine
-from purejax_sc.evaluation.matches import rate
+from purejax_sc.config import from_tree
+from purejax_sc.evaluation import engines, go_board, gtp, matches
+from purejax_sc.evaluation.go_player import GoPlayer
+from purejax_sc.evaluation.gtp_engine import Engine, GtpError
+from purejax_sc.evaluation.ratings import rate
 from purejax_sc.results.files import RunError
 
-SMALL = ["network.width=8", "network.kind=mlp", "network.depth=1", "muesli.bins=5", "muesli.unroll=1", "arena.games=0"]
-TINY = [
-    "train.num_envs=2", "train.batch_sequences=2", "train.sequence_length=8", "train.env_steps=32", "sc.update=none",
-    "--quiet",
-]  # fmt: skip
+TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 2.0}}
 PASS = 25
 # Answers genmove with the vertices of its arguments, in order, and then passes. `crash` ends it, `hang` silences it.
 ENGINE = """\
@@ -48,11 +47,17 @@ for line in sys.stdin:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    for name, config, seeds in (("go", "go_5x5", 2), ("xo", "tic_tac_toe", 1), ("xo2", "tic_tac_toe", 2)):
-        out = str(folder / name)
-        assert main(["train", config, *SMALL, *TINY, "--seeds", str(seeds), "--out", out]) == 0
-    assert main(["train", "smoke", "train.env_steps=64", "--quiet", "--out", str(folder / "one_player")]) == 0
+    games = (("go", "pgx/go_5x5", (0, 1)), ("xo", "pgx/tic_tac_toe", (0,)), ("xo2", "pgx/tic_tac_toe", (0, 1)))
+    for name, env, seeds in (*games, ("one_player", "gymnax/Catch-bsuite", (0,))):
+        agents.save(agents.untrained(from_tree({"env": env, **TINY}), seeds), folder / name)
     return folder
+
+
+@pytest.fixture(scope="module")
+def ours(runs) -> Iterator[Engine]:
+    """What `purejax-sc gtp` is: an engine, which plays 5x5."""
+    with Engine(f"{sys.executable} -m purejax_sc gtp {runs / 'go'}", 120.0) as engine:
+        yield engine
 
 
 @pytest.fixture
@@ -63,86 +68,88 @@ def puppet(tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def session() -> Session:
-    return Session(episodes.uniform(), 5, 7.5)
+def player() -> GoPlayer:
+    return GoPlayer(episodes.uniform(), 5, 7.5)
 
 
-def fresh(session: Session) -> Session:
-    session.clear()
-    session.komi = 7.5
-    return session
+def fresh(player: GoPlayer) -> GoPlayer:
+    player.clear()
+    player.komi = 7.5
+    return player
 
 
-def put(session: Session, *vertices: str) -> list[bool]:
+def put(player: GoPlayer, *vertices: str) -> list[bool]:
     """Moves in turn, Black first."""
-    return [session.play(i % 2, gtp.parse_vertex(name, session.size)) for i, name in enumerate(vertices)]
+    return [player.play(i % 2, gtp.parse_vertex(name, player.size)) for i, name in enumerate(vertices)]
 
 
-# Sessions
+# Players of Go
 
 
-def test_a_session_plays_captures_and_takes_back(session) -> None:
-    fresh(session)
-    assert put(session, "A1", "A2", "C3", "B1") == [True] * 4  # White takes the corner
-    assert session.board()[4].tolist() == [0, -1, 0, 0, 0]
-    assert session.undo()
-    assert session.board()[4].tolist() == [1, 0, 0, 0, 0]
-    assert [session.undo() for _ in range(4)] == [True, True, True, False]
-    assert not session.board().any()
+def test_a_player_plays_captures_and_takes_back(player) -> None:
+    fresh(player)
+    assert put(player, "A1", "A2", "C3", "B1") == [True] * 4  # White takes the corner
+    assert player.board()[4].tolist() == [0, -1, 0, 0, 0]
+    assert player.undo()
+    assert player.board()[4].tolist() == [1, 0, 0, 0, 0]
+    assert [player.undo() for _ in range(4)] == [True, True, True, False]
+    assert not player.board().any()
 
 
-def test_a_session_refuses_occupied_points_suicide_ko_and_repetition(session) -> None:
-    fresh(session)
-    assert put(session, "A2", "E5", "B1", "A1")[-1] is False  # suicide
-    assert session.play(1, gtp.parse_vertex("A2", 5)) is False
-    fresh(session)
+def test_a_player_refuses_occupied_points_suicide_ko_and_repetition(player) -> None:
+    fresh(player)
+    assert put(player, "A2", "E5", "B1", "A1")[-1] is False  # suicide
+    assert player.play(1, gtp.parse_vertex("A2", 5)) is False
+    fresh(player)
     # a ko around B2 and C2
-    assert all(put(session, "B3", "C3", "A2", "D2", "B1", "C1", "E5", "B2", "C2"))
-    assert session.board()[3].tolist() == [1, 0, 1, -1, 0]
-    before = session.board()
-    assert session.play(1, gtp.parse_vertex("B2", 5)) is False
-    assert session.play(1, PASS)
-    assert session.play(0, PASS)
-    assert session.play(1, gtp.parse_vertex("B2", 5)) is False  # no longer a ko, but the position was there
-    np.testing.assert_array_equal(session.board(), before)
+    assert all(put(player, "B3", "C3", "A2", "D2", "B1", "C1", "E5", "B2", "C2"))
+    assert player.board()[3].tolist() == [1, 0, 1, -1, 0]
+    before = player.board()
+    assert player.play(1, gtp.parse_vertex("B2", 5)) is False
+    assert player.play(1, PASS)
+    assert player.play(0, PASS)
+    assert player.play(1, gtp.parse_vertex("B2", 5)) is False  # no longer a ko, but the position was there
+    np.testing.assert_array_equal(player.board(), before)
 
 
-def test_a_colour_may_move_twice_and_play_goes_on_after_two_passes(session) -> None:
-    fresh(session)
-    assert session.play(0, 0)
-    assert session.play(0, 1)  # handicap stones
-    assert session.play(1, PASS)
-    assert session.play(0, PASS)
-    assert session.play(0, 2)
-    assert session.board()[0].tolist() == [1, 1, 1, 0, 0]
-    assert session.undo()  # with the pass that was put in
-    assert session.board()[0].tolist() == [1, 1, 0, 0, 0]
-    assert session.choose(1) in range(26)
+def test_a_colour_may_move_twice_and_play_goes_on_after_two_passes(player) -> None:
+    fresh(player)
+    assert player.play(0, 0)
+    assert player.play(0, 1)  # handicap stones
+    assert player.play(1, PASS)
+    assert player.play(0, PASS)
+    assert player.play(0, 2)
+    assert player.board()[0].tolist() == [1, 1, 1, 0, 0]
+    assert player.undo()  # with the pass that was put in
+    assert player.board()[0].tolist() == [1, 1, 0, 0, 0]
+    assert player.choose(1) in range(26)
 
 
 def test_an_agent_that_remembers_is_shown_every_position_once() -> None:
-    def act(state, obs, memory, key):
-        return np.full(1, PASS, np.int32) * 1, memory + 1
+    def act(state, obs, shown, key):
+        return shown + 1, shown + 1  # its move is the number of positions that it has been shown
 
-    player = episodes.Player(lambda num: jax.numpy.zeros(num, jax.numpy.int32), lambda *args: act(*args))
-    session = Session(player, 5, 7.5)
-    session.play(0, 0)
-    session.choose(1)
-    session.play(0, 1)
-    assert session._past[-1].memory.tolist() == [3]
-    session.undo()
-    assert session._past[-1].memory.tolist() == [2]
+    player = GoPlayer(episodes.Player(lambda num: jnp.zeros(num, jnp.int32), act), 5, 7.5)
+    player.play(0, 0)
+    assert player.choose(1) == 2
+    player.play(0, 1)
+    assert player.choose(1) == 4
+    player.undo()
+    assert player.choose(1) == 4
+    player.undo()
+    player.undo()
+    assert player.choose(0) == 3
 
 
 # Engines
 
 
-def play(session: Session, command: str, num: int, openings: int = 0, timeout: float = 30.0):
-    return engines.play_games(fresh(session), command, num, openings, timeout, seed=0)
+def play(player: GoPlayer, command: str, num: int, openings: int = 0, timeout: float = 30.0):
+    return engines.play_games(fresh(player), command, num, openings, timeout, seed=0)
 
 
-def test_games_are_played_to_the_end_with_both_colours(session, puppet) -> None:
-    name, games = play(session, puppet(), 2, openings=2)
+def test_games_are_played_to_the_end_with_both_colours(player, puppet) -> None:
+    name, games = play(player, puppet(), 2, openings=2)
     assert name == "Puppet 1"
     assert [game.colour for game in games] == [0, 1]
     assert games[0].moves[:2] == games[1].moves[:2]
@@ -161,32 +168,34 @@ def test_games_are_played_to_the_end_with_both_colours(session, puppet) -> None:
         (["Z9"], "protocol error", None),
     ],
 )
-def test_engines_that_do_not_finish(session, puppet, answers, ended, result) -> None:
-    _, games = play(session, puppet(*answers), 1, timeout=1.0)
+def test_engines_that_do_not_finish(player, puppet, answers, ended, result) -> None:
+    _, games = play(player, puppet(*answers), 1, timeout=1.0)
     assert ended in games[0].ended
     assert games[0].result == result
 
 
-def test_an_illegal_move_of_an_engine_does_not_count(session, puppet) -> None:
-    games = play(session, puppet("C3", "C3"), 1)[1]
+def test_an_illegal_move_of_an_engine_does_not_count(player, puppet) -> None:
+    games = play(player, puppet("C3", "C3"), 1)[1]
     assert games[0].ended == "illegal move C3 of the engine"
     assert games[0].result is None
-    assert engines.record(games[0], session, "me", "it").count("RE[Void]") == 1
+    assert engines.to_sgf(games[0], player, "me", "it").count("RE[Void]") == 1
 
 
-def test_an_engine_that_never_finishes_stops_the_match(session, puppet) -> None:
+def test_an_engine_that_never_finishes_stops_the_match(player, puppet) -> None:
     with pytest.raises(RunError, match="finished none of 3 games"):
-        play(session, puppet("crash"), 20)
+        play(player, puppet("crash"), 20)
     with pytest.raises(RunError, match="install 'no_such_engine'"):
-        play(session, "no_such_engine", 1)
+        play(player, "no_such_engine", 1)
+    with pytest.raises(RunError, match="ended with exit status 0 before it answered"):
+        play(player, f"{sys.executable} -c pass", 1)
 
 
-def test_the_referee_counts_the_area(session, puppet) -> None:
-    fresh(session)
-    opponents_game = engines.Game([12, PASS, PASS], 0, 1, "passes", "B+17.5", None)
-    assert "RE[B+17.5]" in engines.record(opponents_game, session, "me", "it")
-    put(session, "C3", "PASS", "PASS")
-    assert gtp.score(session.board(), session.komi) == "B+17.5"
+def test_the_referee_counts_the_area(player, puppet) -> None:
+    fresh(player)
+    opponents_game = engines.GameRecord([12, PASS, PASS], 0, 1, "passes", "B+17.5", None)
+    assert "RE[B+17.5]" in engines.to_sgf(opponents_game, player, "me", "it")
+    put(player, "C3", "PASS", "PASS")
+    assert go_board.score(player.board(), player.komi) == "B+17.5"
 
 
 # Ratings
@@ -279,39 +288,39 @@ def test_the_engine_command_refuses_what_it_cannot_play(runs, capsys) -> None:
     assert "choose --agent from 0, 1" in capsys.readouterr().err
 
 
-def own_engine(runs: Path) -> str:
-    return f"{sys.executable} -m purejax_sc gtp {runs / 'go'}"
+def test_our_engine_speaks_the_protocol(ours) -> None:
+    assert ours.name().startswith("purejax_sc go")
+    ours.set_up(5, 7.5)
+    ours.play(0, 12, 5)
+    assert ours.genmove(1, 5) in range(26)
+    with pytest.raises(GtpError, match="illegal move"):
+        ours.play(0, 12, 5)
+    with pytest.raises(GtpError, match="unknown command"):
+        ours.send("make me a sandwich")
+    ours.send("undo")
+    assert ours.final_score() == "B+17.5"
+    with pytest.raises(GtpError, match="does not play on 9x9"):
+        ours.set_up(9, 7.5)
 
 
-def test_our_engine_speaks_the_protocol(runs) -> None:
-    with Engine(own_engine(runs), 120.0) as engine:
-        assert engine.name().startswith("purejax_sc go")
-        engine.set_up(5, 7.5)
-        engine.play(0, 12, 5)
-        assert engine.genmove(1, 5) in range(26)
-        with pytest.raises(gtp.GtpError, match="illegal move"):
-            engine.play(0, 12, 5)
-        with pytest.raises(gtp.GtpError, match="unknown command"):
-            engine.send("make me a sandwich")
-        engine.send("undo")
-        assert engine.final_score() == "B+17.5"
-    with pytest.raises(gtp.GtpError, match="does not play on 9x9"), Engine(own_engine(runs), 120.0) as engine:
-        engine.set_up(9, 7.5)
-
-
-def test_our_engine_plays_20_games_with_gnu_go(runs, gnugo_command) -> None:
+def test_our_engine_plays_20_games_with_gnu_go(ours, gnugo_command) -> None:
     """Nobody between the two: every move of one is told to the other, and both score the same board."""
-    with Engine(gnugo_command, 60.0) as theirs, Engine(own_engine(runs), 120.0) as ours:
+    with Engine(gnugo_command, 60.0) as theirs:
         for game in range(20):
             sides = (ours, theirs) if game % 2 == 0 else (theirs, ours)
             for engine in sides:
                 engine.set_up(5, 7.5)
-            moves: list[int] = []
-            while moves[-2:] != [PASS, PASS] and len(moves) < 100:
-                mover = len(moves) % 2
-                action = sides[mover].genmove(mover, 5)
-                if action is None:
-                    break
-                sides[1 - mover].play(mover, action, 5)
-                moves.append(action)
+            play_out(sides)
             assert ours.final_score() is not None
+
+
+def play_out(sides: tuple[Engine, Engine]) -> None:
+    """A game on 5x5 to two passes, to a resignation or to 100 moves."""
+    moves: list[int] = []
+    while moves[-2:] != [PASS, PASS] and len(moves) < 100:
+        mover = len(moves) % 2
+        action = sides[mover].genmove(mover, 5)
+        if action is None:
+            return
+        sides[1 - mover].play(mover, action, 5)
+        moves.append(action)

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-class FakeGame:
+class FakeBackend:
     """Go without captures. It plays on the first empty point; with komi 99 it resigns, with 98 it breaks."""
 
     def __init__(self, size: int = 5) -> None:

@@ -1,20 +1,18 @@
-"""Comparisons of runs: statistics on paper and against slow loops, common ranges, and the plot command end to end."""
+"""Comparisons of runs: common ranges, scales and scores on paper, and the plot command end to end."""
 
 import csv
-import itertools
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from purejax_sc.cli.commands import main
-from purejax_sc.results import compare, statistics
-from purejax_sc.results.compare import Run
-from purejax_sc.results.curves import Curves, read_curves, summarise
+from purejax_sc.results import compare, comparison_plot
+from purejax_sc.results.curves import Curves, area, on_grid, read_curves, summarise
 from purejax_sc.results.files import RunError
+from purejax_sc.results.labelled_runs import Run, read_runs
 
 NAN = float("nan")
 HEADER = "seed,update,env_steps,wall_time,episode_return,episode_length"
@@ -58,94 +56,26 @@ def two_runs(here) -> None:
     write_run("direct", [10, 20], [0, 2], [0, 4])
 
 
-# --- statistics ---
-
-
-def test_improvement_counts_pairs_and_half_of_ties() -> None:
-    x, y = np.array([1.0, 2.0]), np.array([0.0, 2.0])
-    # 1 > 0, 1 < 2, 2 > 0, 2 = 2: (1 + 0 + 1 + 1/2) / 4
-    assert statistics.improvement(x, y) == 0.625
-    assert statistics.improvement(y, x) == 1 - 0.625
-    assert statistics.improvement(x, x) == 0.5
-
-
-def test_improvement_is_averaged_over_strata() -> None:
-    one = (np.array([1.0, 2.0]), np.array([0.0, 2.0]))  # 0.625, as above
-    two = (np.array([0.0]), np.array([1.0, 2.0, 3.0]))  # 0
-    assert statistics.improvement(one[0], two[0], one[1], two[1]) == 0.3125
-
-
-def test_improvement_equals_loops_and_the_rank_sum() -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 4, (5, 7)).astype(float), rng.integers(0, 4, (5, 6)).astype(float)
-    found = statistics.improvement(x, y, axis=1)
-    for row, (a, b) in enumerate(zip(x, y, strict=True)):
-        slow = sum((u > v) + 0.5 * (u == v) for u in a for v in b) / (7 * 6)
-        assert found[row] == pytest.approx(slow)
-        assert found[row] == pytest.approx(scipy.stats.mannwhitneyu(a, b).statistic / (7 * 6))
-
-
-def test_strata_count_the_same_in_the_mean_and_are_pooled_in_the_iqm() -> None:
-    assert statistics.mean(np.zeros(3), np.ones(1)) == 0.5
-    # 0, 4, 6, 10 without the lowest and the highest quarter
-    assert statistics.iqm(np.array([0.0, 10.0]), np.array([4.0, 6.0])) == 5.0
-
-
-def test_stratified_resampling_never_mixes_strata() -> None:
-    strata = (np.full(4, 0.0), np.full(3, 1.0))
-    assert statistics.stratified_interval(strata) == (0.5, 0.5)
-    low, high = statistics.bootstrap_interval(np.concatenate(strata))
-    assert low < 0.5 < high
-
-
-def test_stratified_interval_equals_all_resamples_one_by_one() -> None:
-    x, y = np.array([0.0, 1.0, 5.0]), np.array([2.0, 7.0])
-    every = [
-        (np.mean(a) + np.mean(b)) / 2
-        for a in itertools.product(x, repeat=3)  # 27 resamples, all as likely
-        for b in itertools.product(y, repeat=2)  # 4
-    ]
-    interval = statistics.stratified_interval((x, y), resamples=20_000)
-    np.testing.assert_allclose(interval, np.quantile(every, [0.05, 0.95], method="inverted_cdf"))
-
-
-def test_interval_of_a_two_sample_statistic_resamples_both() -> None:
-    # X is constant: only Y's resamples move P(X > Y) from 0 to 1, (0, 0) and (2, 2) with a quarter each
-    interval = statistics.stratified_interval((np.ones(2), np.array([0.0, 2.0])), statistics.improvement)
-    assert interval == (0, 1)
-
-
-def test_a_stratum_of_one_seed_has_no_interval() -> None:
-    assert statistics.stratified_interval((np.ones(3), np.ones(1))) is None
-
-
-def test_curve_interval_of_the_iqm_ignores_an_outlier() -> None:
-    x = np.array([[100.0]] + [[0.0]] * 11)
-    low, high = statistics.curve_interval(x, statistic=statistics.iqm)
-    assert (low, high) == (0, 0)  # three of twelve are trimmed; four or more outliers come in 2% of resamples
-    assert statistics.curve_interval(x)[1] > 10
-
-
 # --- areas, ranges and scales ---
 
 
 def test_area_on_paper() -> None:
     grid = np.array([10.0, 20.0, 40.0])
     # (0 + 2) / 2 * 10 + (2 + 4) / 2 * 20 = 70, over a width of 30
-    assert compare.area(np.array([[0.0, 2.0, 4.0]]), grid) == pytest.approx(7 / 3)
-    assert compare.area(np.array([[3.0], [5.0]]), grid[:1]).tolist() == [3, 5]
+    assert area(np.array([[0.0, 2.0, 4.0]]), grid) == pytest.approx(7 / 3)
+    assert area(np.array([[3.0], [5.0]]), grid[:1]).tolist() == [3, 5]
 
 
 def test_area_does_not_depend_on_the_grid() -> None:
     run = curves([10, 20, 40], [0, 2, 4])
     for grid in ([10, 20, 40], [10, 11, 12, 20, 39, 40], np.union1d(np.linspace(10, 40, 7), 20)):
         grid = np.array(grid, float)
-        assert compare.area(compare.on_grid(run, grid), grid) == pytest.approx(7 / 3)
+        assert area(on_grid(run, grid), grid) == pytest.approx(7 / 3)
 
 
 def test_gaps_are_carried_forward_before_interpolation() -> None:
     run = curves([10, 20, 30], [1, NAN, 3], [NAN, 4, 2])
-    np.testing.assert_allclose(compare.on_grid(run, np.array([20.0, 25.0, 30.0])), [[1, 2, 3], [4, 3, 2]])
+    np.testing.assert_allclose(on_grid(run, np.array([20.0, 25.0, 30.0])), [[1, 2, 3], [4, 3, 2]])
 
 
 def test_area_equals_a_slow_sum() -> None:
@@ -155,7 +85,7 @@ def test_area_equals_a_slow_sum() -> None:
     returns[:, 0] = 0.0
     run = curves(steps, *returns)
     grid = steps[(steps >= steps[2]) & (steps <= steps[9])]
-    for seed, found in enumerate(compare.area(compare.on_grid(run, grid), grid)):
+    for seed, found in enumerate(area(on_grid(run, grid), grid)):
         known = 0.0
         heights = [known := value if np.isfinite(value) else known for value in returns[seed]]
         total, count = 0.0, 0
@@ -267,23 +197,23 @@ def test_labels_match_runs_over_tasks(here) -> None:
     for method in ("none", "direct"):
         for env in ("A", "B"):
             write_run(f"{env}/{method}", [1], [0], config=f"env: {env}\n")
-    named = compare.read_runs(["none=A/none", "x=A/direct", "none=B/none", "x=B/direct"])
+    named = read_runs(["none=A/none", "x=A/direct", "none=B/none", "x=B/direct"])
     assert [(run.label, run.env) for run in named] == [("none", "A"), ("x", "A"), ("none", "B"), ("x", "B")]
     # names of directories match just as well
-    unnamed = compare.read_runs(["A/none", "A/direct", "B/none", "B/direct"])
+    unnamed = read_runs(["A/none", "A/direct", "B/none", "B/direct"])
     assert [run.label for run in unnamed] == ["none", "direct", "none", "direct"]
 
 
 def test_equal_names_on_one_task_become_paths(here) -> None:
     write_run("one/run", [1], [0])
     write_run("two/run", [1], [0])
-    assert [run.label for run in compare.read_runs(["one/run", "two/run"])] == ["one/run", "two/run"]
+    assert [run.label for run in read_runs(["one/run", "two/run"])] == ["one/run", "two/run"]
 
 
 def test_seeds_in_several_directories_are_one_run(here, capsys) -> None:
     write_run("first", [10, 20, 30], [0, 1, 9], [0, 3, 9])
     write_run("other", [10, 20], [2, 5], seed=2)
-    joined, alone = compare.read_runs(["x=first", "x=other", "first"])
+    joined, alone = read_runs(["x=first", "x=other", "first"])
     assert (joined.label, joined.env, joined.directory) == ("x", "A", "first other")
     np.testing.assert_array_equal(joined.curves.env_steps, [10, 20])
     np.testing.assert_array_equal(joined.curves.returns, [[0, 1], [0, 3], [2, 5]])
@@ -296,7 +226,7 @@ def test_seeds_in_several_directories_are_one_run(here, capsys) -> None:
 def test_a_directory_may_have_an_equals_sign_in_its_name(here) -> None:
     write_run("sc.update=none", [1], [0])
     arguments = ["sc.update=none", "./sc.update=none", "x=sc.update=none"]
-    runs = [compare.read_runs([argument])[0] for argument in arguments]
+    runs = [read_runs([argument])[0] for argument in arguments]
     assert [run.label for run in runs] == ["sc.update=none", "sc.update=none", "x"]
 
 
@@ -304,7 +234,7 @@ def test_options_of_the_environment_make_another_task(here) -> None:
     write_run("plain", [1], [0], config="env: garnet\nenv_options: {sticky_actions: 0.0, mdp_seed: null}\n")
     write_run("seven", [1], [0], config="env: garnet\nenv_options: {sticky_actions: 0.0, mdp_seed: 7}\n")
     write_run("none", [1], [0], config="env: garnet\nfrom_another_version: 1\n")
-    assert [run.env for run in compare.read_runs(["plain", "seven", "none"])] == [
+    assert [run.env for run in read_runs(["plain", "seven", "none"])] == [
         "garnet",
         "garnet mdp_seed=7",
         "garnet",
@@ -353,8 +283,13 @@ def test_same_runs_give_the_same_files(two_runs) -> None:
     assert (Path("compare.png").read_bytes(), Path("compare.csv").read_bytes()) == before
 
 
-def test_aggregate_changes_the_curves_and_not_the_table(here) -> None:
+def test_aggregate_is_of_the_curves_and_not_of_the_table(here) -> None:
     write_run("run", [10, 20], [0, 1], [0, 2], [0, 3], [0, 50])
+    comparison = compare.compare(read_runs(["run"]))
+    # the mean of 1, 2, 3 and 50 is 14; without the lowest and the highest it is 2.5
+    for aggregate, height in (("mean", 14.0), ("iqm", 2.5)):
+        (line,) = comparison_plot.draw(comparison, aggregate).axes[0].lines
+        assert line.get_ydata().tolist() == [0.0, height]
     assert main(["plot", "run", "--out", "mean.png"]) == 0
     assert main(["plot", "run", "--out", "iqm.png", "--aggregate", "iqm"]) == 0
     assert Path("mean.png").read_bytes() != Path("iqm.png").read_bytes()

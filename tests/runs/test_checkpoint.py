@@ -4,11 +4,9 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -16,34 +14,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.files import table
-from jax.experimental.compilation_cache import compilation_cache
+from helpers.runs import Watch, count, stop_counting
 
+import purejax_sc
 from purejax_sc import config
 from purejax_sc.cli.commands import main
+from purejax_sc.config import Config
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import checkpoint
-from purejax_sc.runs import train as runs
+from purejax_sc.runs.directory import difference
+from purejax_sc.runs.train import train
 from purejax_sc.training import replay
 from purejax_sc.training.replay import ReplayState
 
-SMOKE = ["train", "smoke", "--quiet", "--seeds", "2", "checkpoint.updates=4"]  # 16 updates in 4 log points
+SMOKE = ["train", "smoke", "checkpoint.updates=4", "--seeds", "2", "--quiet"]
+EVERY = ["checkpoint.updates=4"]  # updates, of the counter as well: at each of its 4 log points
 
 SELF_PLAY = [
     "network.width=8", "network.depth=1", "muesli.bins=5", "muesli.unroll=1", "sc.update=none", "train.num_envs=2",
     "train.batch_sequences=2", "train.sequence_length=8", "train.env_steps=256", "train.log_points=4",
     "checkpoint.updates=4", "arena.games=8", "arena.earlier=0.3",
 ]  # fmt: skip
-
-
-def interrupted(monkeypatch, update: int):
-    """Ctrl-C while the log point at `update` is written."""
-
-    def add(recorder, point, seconds, add=runs.Recorder.add):
-        add(recorder, point, seconds)
-        if point.update == update:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(runs.Recorder, "add", add)
+SIDE_BY_SIDE = ["checkpoint.updates=4", "sc.update=none", "muesli.unroll=1"]
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -53,36 +45,15 @@ def assert_same_run(one: Path, other: Path) -> None:
     jax.tree.map(np.testing.assert_array_equal, ours.learner, theirs.learner)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once(tmp_path_factory) -> Iterator[None]:
-    """Most tests here run the same program again and again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        jax.config.update("jax_enable_compilation_cache", True)
-        yield
-        jax.config.update("jax_enable_compilation_cache", False)
-        compilation_cache.reset_cache()
+def assert_two_halves_equal_the_whole(out: Path, small: Config, at: int, **options) -> None:
+    train(small, out / "whole", **options)
+    with pytest.raises(KeyboardInterrupt):
+        train(small, out / "half", progress=Watch(at), **options)
+    train(small, out / "half", resume=True, **options)
+    assert_same_run(out / "whole", out / "half")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
-    """An uninterrupted run."""
-    out = tmp_path_factory.mktemp("whole") / "run"
-    assert main([*SMOKE, "--out", str(out)]) == 0
-    return out
-
-
-@pytest.fixture
-def half(monkeypatch, tmp_path: Path) -> Path:
-    """A run that was stopped after half of its updates."""
-    with monkeypatch.context() as patch:
-        interrupted(patch, 8)
-        assert main([*SMOKE, "--out", str(tmp_path / "half")]) == 130
-    assert [int(row["update"]) for row in table(tmp_path / "half")[::2]] == [4, 8]
-    return tmp_path / "half"
-
-
-def test_half_and_half_equals_the_whole(whole: Path, half: Path, capsys) -> None:
+def test_half_and_half_equals_the_whole(whole: Path, half: Path) -> None:
     assert main([*SMOKE, "--out", str(half), "--resume"]) == 0
     assert_same_run(whole, half)
     summary = json.loads((half / "summary.json").read_text())
@@ -90,26 +61,14 @@ def test_half_and_half_equals_the_whole(whole: Path, half: Path, capsys) -> None
     assert summary["run_seconds"] > 0
 
 
-def test_side_by_side_half_and_half_equals_the_whole(monkeypatch, tmp_path: Path) -> None:
-    vmapped = [*SMOKE, "--seeds", "3", "--placement", "vmap"]
-    assert main([*vmapped, "--out", str(tmp_path / "whole")]) == 0
-    with monkeypatch.context() as patch:
-        interrupted(patch, 12)
-        assert main([*vmapped, "--out", str(tmp_path / "half")]) == 130
-    assert main([*vmapped, "--out", str(tmp_path / "half"), "--resume"]) == 0
-    assert_same_run(tmp_path / "whole", tmp_path / "half")
+def test_side_by_side_half_and_half_equals_the_whole(tmp_path: Path) -> None:
+    small = config.load("smoke", SIDE_BY_SIDE)
+    assert_two_halves_equal_the_whole(tmp_path, small, at=12, num_seeds=3, placement="vmap")
 
 
-def test_self_play_goes_on_against_the_same_earlier_agent(monkeypatch, tmp_path: Path) -> None:
-    words = ["train", "tic_tac_toe", "--quiet", *SELF_PLAY]
-    whole, half = tmp_path / "whole", tmp_path / "half"
-    assert main([*words, "--out", str(whole)]) == 0
-    with monkeypatch.context() as patch:
-        interrupted(patch, 8)
-        assert main([*words, "--out", str(half)]) == 130
-    assert main([*words, "--out", str(half), "--resume"]) == 0
-    assert_same_run(whole, half)
-    assert all(-1 <= float(row["result_earlier"]) <= 1 for row in table(whole))
+def test_self_play_goes_on_against_the_same_earlier_agent(tmp_path: Path) -> None:
+    assert_two_halves_equal_the_whole(tmp_path, config.load("tic_tac_toe", SELF_PLAY), at=8)
+    assert all(-1 <= float(row["result_earlier"]) <= 1 for row in table(tmp_path / "whole"))
 
 
 def test_the_last_few_checkpoints_are_kept(whole: Path) -> None:
@@ -117,28 +76,27 @@ def test_the_last_few_checkpoints_are_kept(whole: Path) -> None:
     assert names == {8, 12, 16}  # iterations, one update each; checkpoint.keep is 3
 
 
-def test_a_run_can_be_evaluated(whole: Path, capsys) -> None:
-    assert main(["evaluate", str(whole), "--episodes", "2"]) == 0
-    assert set(json.loads((whole / "evaluation.json").read_text())["policies"]) == {"greedy", "sampled"}
+def test_a_run_can_be_evaluated(half: Path) -> None:
+    assert main(["evaluate", str(half), "--episodes", "2"]) == 0
+    assert set(json.loads((half / "evaluation.json").read_text())["policies"]) == {"greedy", "sampled"}
 
 
-def test_resuming_a_complete_run_changes_nothing(whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole, tmp_path / "run")
-    assert main([*SMOKE, "--out", str(tmp_path / "run"), "--resume"]) == 0
-    assert_same_run(whole, tmp_path / "run")
+def test_resuming_a_complete_run_changes_nothing(tmp_path: Path) -> None:
+    count(tmp_path / "run", overrides=EVERY)
+    before = table(tmp_path / "run")
+    summary = count(tmp_path / "run", overrides=EVERY, resume=True)
+    assert table(tmp_path / "run") == before
+    assert (summary["status"], summary["updates"]) == ("complete", 16)
 
 
-def test_resume_begins_where_there_is_nothing(whole: Path, tmp_path: Path) -> None:
-    assert main([*SMOKE, "--out", str(tmp_path / "new"), "--resume"]) == 0
-    assert_same_run(whole, tmp_path / "new")
-
-
-def test_rows_after_the_checkpoint_are_made_again(whole: Path, half: Path) -> None:
+def test_rows_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
     """As after a kill between two checkpoints."""
-    rows = (whole / "metrics.csv").read_text().splitlines(keepends=True)
-    (half / "metrics.csv").write_text("".join(rows[:7]))  # one log point more than the checkpoint knows
-    assert main([*SMOKE, "--out", str(half), "--resume"]) == 0
-    assert_same_run(whole, half)
+    count(tmp_path / "whole", overrides=EVERY)
+    stop_counting(tmp_path / "half", 8, overrides=EVERY)
+    rows = (tmp_path / "whole" / "metrics.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "half" / "metrics.csv").write_text("".join(rows[:7]))  # one log point more than the checkpoint knows
+    count(tmp_path / "half", overrides=EVERY, resume=True)
+    assert table(tmp_path / "half") == table(tmp_path / "whole")
 
 
 def truncate(step: Path) -> None:
@@ -148,13 +106,16 @@ def truncate(step: Path) -> None:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def test_a_truncated_checkpoint_falls_back_to_the_one_before(whole: Path, half: Path, capsys) -> None:
+def test_a_truncated_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    whole, half, watch = tmp_path / "whole", tmp_path / "half", Watch()
+    count(whole, overrides=EVERY)
+    stop_counting(half, 8, overrides=EVERY)
     truncate(half / "checkpoints" / "8")
-    loud = [word for word in SMOKE if word != "--quiet"]
-    assert main([*loud, "--out", str(half), "--resume"]) == 0
-    assert "checkpoint 8 cannot be read" in capsys.readouterr().err
-    assert_same_run(whole, half)
+    count(half, overrides=EVERY, resume=True, progress=watch)
+    assert [line for line in watch.said if line.startswith("checkpoint 8 cannot be read")]
+    assert table(half) == table(whole)
     assert (half / "checkpoints.damaged" / "8").is_dir()
+    assert {path.name for path in (half / "checkpoints").iterdir()} == {"8", "12", "16"}
 
 
 def test_agents_are_read_from_the_checkpoint_before_a_truncated_one(half: Path) -> None:
@@ -166,14 +127,15 @@ def test_agents_are_read_from_the_checkpoint_before_a_truncated_one(half: Path) 
     assert warnings[0].startswith("checkpoint 8 cannot be read")
 
 
-def test_nothing_but_damaged_checkpoints_is_one_line(half: Path, capsys) -> None:
+def test_nothing_but_damaged_checkpoints_is_one_line(tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    stop_counting(half, 8, overrides=EVERY)
     for step in (half / "checkpoints").iterdir():
         truncate(step)
     before = sorted(path for path in half.rglob("*") if "checkpoints" in path.parts)
-    assert main([*SMOKE, "--out", str(half), "--resume"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("purejax-sc: none of the 2 checkpoint(s)")
-    assert error.count("\n") == 1
+    with pytest.raises(RunError, match=r"^none of the 2 checkpoint\(s\).*: bring one back from a copy") as caught:
+        count(half, overrides=EVERY, resume=True)
+    assert "\n" not in str(caught.value)
     assert sorted(path for path in half.rglob("*") if "checkpoints" in path.parts) == before
 
 
@@ -182,7 +144,6 @@ def test_nothing_but_damaged_checkpoints_is_one_line(half: Path, capsys) -> None
     [
         (["hyper.learning_rate=0.5"], "another hyper.learning_rate"),
         (["sc.update=dyna"], "another sc.update"),
-        (["--seeds", "3"], "--seeds 2"),
         (["--force"], "give one of them"),
     ],
 )
@@ -202,26 +163,71 @@ def test_foreign_directories_are_not_resumed(tmp_path: Path, capsys) -> None:
         checkpoint.load_agents(tmp_path, pytest.fail)
 
 
-def test_lost_metrics_are_one_line(half: Path, capsys) -> None:
-    (half / "metrics.csv").unlink()
-    assert main([*SMOKE, "--out", str(half), "--resume"]) == 2
-    assert "lacks rows of this run before update 8" in capsys.readouterr().err
+def test_another_number_of_seeds_is_not_resumed(tmp_path: Path) -> None:
+    stop_counting(tmp_path / "run", 8)
+    before = (tmp_path / "run" / "metrics.csv").read_text()
+    with pytest.raises(RunError, match="was trained with seeds 0 to 1: resume with --seeds 2"):
+        count(tmp_path / "run", num_seeds=3, resume=True)
+    assert (tmp_path / "run" / "metrics.csv").read_text() == before
 
 
-def test_the_replay_can_be_left_out(monkeypatch, tmp_path: Path, capsys) -> None:
-    loud = [word for word in SMOKE if word != "--quiet"]
-    words = [*loud, "checkpoint.replay=false", "--out", str(tmp_path / "run")]
-    with monkeypatch.context() as patch:
-        interrupted(patch, 8)
-        assert main(words) == 130
+def test_lost_metrics_are_one_line(tmp_path: Path) -> None:
+    stop_counting(tmp_path / "run", 8)
+    (tmp_path / "run" / "metrics.csv").unlink()
+    with pytest.raises(RunError, match="lacks rows of this run before update 8"):
+        count(tmp_path / "run", resume=True)
+
+
+def test_the_replay_can_be_left_out(tmp_path: Path) -> None:
+    without, watch = ["checkpoint.replay=false"], Watch()
+    stop_counting(tmp_path / "run", 8, overrides=without)
     assert not (tmp_path / "run" / "checkpoints" / "8" / "replay").exists()
-    assert main([*words, "--resume"]) == 0
-    assert "without the replay: it starts empty" in capsys.readouterr().err
-    assert len(table(tmp_path / "run")) == 8
+    count(tmp_path / "run", overrides=without, resume=True, progress=watch)
+    assert "the checkpoint was written without the replay: it starts empty" in watch.said
+    rows = table(tmp_path / "run")
+    assert len(rows) == 8
+    # means over updates 9 to 12 of the sum of a ring that holds 9, 10 ... instead of the last eight
+    assert rows[4]["replayed"] == str((9 + 19 + 30 + 42) / 4).removesuffix(".0")
+
+
+def note(step: Path, **changes: object) -> None:
+    """Change the facts of a checkpoint; None takes one out."""
+    (path,) = (step / "facts").rglob("metadata")
+    facts = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in facts.items() if value is not None}))
+
+
+@pytest.mark.parametrize(("version", "words"), [("7.0", "version 7.0"), (None, "version 0.1.0 or earlier")])
+def test_a_checkpoint_of_another_version_names_it(tmp_path: Path, version: str | None, words: str) -> None:
+    out, wrote = tmp_path / "run", f"{words} wrote it, and this is {purejax_sc.__version__}: use the version that"
+    stop_counting(out, 8, overrides=EVERY)
+    tree = config.to_tree(config.load("smoke", EVERY))
+    for step in (out / "checkpoints").iterdir():
+        note(step, version=version, config=tree | {"telepathy": 1})
+    with pytest.raises(RunError, match=f"cannot be used: unknown key 'telepathy'.*; {wrote}"):
+        count(out, overrides=EVERY, resume=True)
+    with pytest.raises(RunError, match=f"cannot be used: unknown key 'telepathy'.*; {wrote}"):
+        checkpoint.load_agents(out, pytest.fail)
+    for step in (out / "checkpoints").iterdir():
+        note(step, version=version, config=tree)
+    said: list[str] = []
+    with pytest.raises(RunError, match=rf"none of the 2 checkpoint\(s\) .* can be read; {wrote}"):
+        checkpoint.load_agents(out, said.append)  # for the counter is no agent
+    assert len(said) == 2
+
+
+def test_a_configuration_of_another_version_names_it(half: Path) -> None:
+    path = half / "config.yaml"
+    first, rest = path.read_text().split("\n", 1)
+    assert first == f"# written by purejax_sc {purejax_sc.__version__}"
+    for version, line in {"7.0": "# written by purejax_sc 7.0\n", "0.1.0 or earlier": ""}.items():
+        path.write_text(f"{line}{rest}telepathy: 1\n")
+        with pytest.raises(RunError, match=f"cannot be resumed: unknown key 'telepathy'.*; version {version} wrote it"):
+            count(half, overrides=EVERY, resume=True)
 
 
 def test_a_run_goes_on_with_another_number_of_devices(half: Path) -> None:
-    assert main([*SMOKE, "--out", str(half), "--resume", "train.data_shards=2"]) == 0
+    train(config.load("smoke", ["checkpoint.updates=4", "train.data_shards=2"]), half, num_seeds=2, resume=True)
     rows = table(half)
     assert [int(row["update"]) for row in rows[::2]] == [4, 8, 12, 16]
     assert all(np.isfinite(float(row["loss"])) for row in rows)
@@ -245,8 +251,8 @@ def test_reshard_keeps_the_newest_rows_newest() -> None:
 
 def test_difference_names_the_first_key_that_matters() -> None:
     one = config.load("smoke")
-    assert checkpoint.difference(one, config.load("smoke", ["checkpoint.keep=7", "train.data_shards=2"])) is None
-    assert checkpoint.difference(one, config.load("smoke", ["muesli.bins=31"])) == "muesli.bins"
+    assert difference(one, config.load("smoke", ["checkpoint.keep=7", "train.data_shards=2"])) is None
+    assert difference(one, config.load("smoke", ["muesli.bins=31"])) == "muesli.bins"
 
 
 @pytest.mark.slow

@@ -16,7 +16,9 @@ from helpers.files import table
 from purejax_sc.cli.commands import main
 from purejax_sc.runs import checkpoint
 
-SMOKE = ["smoke", "--quiet", "train.data_shards=2", "checkpoint.updates=4"]
+# the smallest program that has an SC loss, as each process compiles it
+SMALL = ["muesli.unroll=1", "sc.unroll=2"]
+SMOKE = ["smoke", "--quiet", "train.data_shards=2", "checkpoint.updates=4", *SMALL]
 
 
 def start(out: Path, cache: Path, process: int, port: int, *words: str) -> subprocess.Popen[str]:

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from helpers.files import read_rows
 
+from purejax_sc.agent.consistency import UPDATES
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results.curves import Curves
-from purejax_sc.runs import sweep
+from purejax_sc.runs.grid import Result, as_program, parse, programs
+from purejax_sc.runs.sweep_plot import draw, score
+from purejax_sc.types import Gates
 
 GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]
 
@@ -20,6 +23,13 @@ GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]
 def smoke(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("sweeps") / "smoke"
     assert main(["sweep", "smoke", *GRID, "--seeds", "2", "--quiet", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def updates(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("sweeps") / "updates"
+    assert main(["sweep", "smoke", "sc.update=none,reverse,direct", "--quiet", "--out", str(out)]) == 0
     return out
 
 
@@ -53,19 +63,42 @@ def test_a_row_equals_the_run_of_its_setting(smoke: Path, tmp_path: Path) -> Non
 
 
 def test_other_settings_are_a_program_each() -> None:
-    settings = sweep.parse("smoke", ["sc.update=none,dyna", "hyper.learning_rate=1e-3,1e-2", "train.env_steps=2048"])
-    assert [setting.label for setting in settings[:2]] == [
-        "update=none learning_rate=1e-3",
-        "update=none learning_rate=1e-2",
-    ]
-    programs = sweep._programs(settings)
-    assert [[s.config.sc.update for s in group] for group in programs] == [["none"] * 2, ["dyna"] * 2]
+    settings = parse("smoke", ["sc.unroll=2,3", "hyper.learning_rate=1e-3,1e-2", "train.env_steps=2048"])
+    assert [setting.label for setting in settings[:2]] == ["unroll=2 learning_rate=1e-3", "unroll=2 learning_rate=1e-2"]
+    groups = programs(settings)
+    assert [[s.config.sc.unroll for s in group] for group in groups] == [[2] * 2, [3] * 2]
     assert all(setting.config.train.env_steps == 2048 for setting in settings)
 
 
+def test_updates_are_rows_of_one_program() -> None:
+    settings = parse("smoke", ["sc.update=none,dyna,direct", "hyper.learning_rate=1e-3,1e-2"])
+    (group,) = programs(settings)
+    config, hypers = as_program(group)
+    assert config.sc.update == "dyna"  # any that is not the baseline: its gates are replaced
+    assert [hyper.gates for hyper in hypers[::2]] == [Gates(0, 0, 0), UPDATES["dyna"], UPDATES["direct"]]
+    assert [hyper.sc_weight for hyper in hypers[::2]] == [0, 0.25, 0.25]
+    assert [hyper.learning_rate for hyper in hypers] == [1e-3, 1e-2] * 3
+
+
+def test_an_only_update_keeps_the_gates_that_are_known() -> None:
+    settings = parse("smoke", ["sc.update=dyna", "hyper.learning_rate=1e-3,1e-2"])
+    config, hypers = as_program(settings)
+    assert config.sc.update == "dyna"
+    assert [hyper.gates for hyper in hypers] == [None, None]
+
+
+@pytest.mark.parametrize("update", ["none", "reverse"])
+def test_a_row_of_an_update_equals_its_run(updates: Path, tmp_path: Path, update: str) -> None:
+    assert len(json.loads((updates / "sweep.json").read_text())["programs"]) == 1
+    assert main(["train", "smoke", "--quiet", f"sc.update={update}", "--out", str(tmp_path / "run")]) == 0
+    curve = [float(row["episode_return"]) for row in rows_of(updates / "curves.csv") if row["sc.update"] == update]
+    np.testing.assert_allclose(curve, [float(row["episode_return"]) for row in read_rows(tmp_path / "run")], rtol=1e-5)
+
+
 def test_commas_inside_brackets_do_not_separate() -> None:
-    assert sweep.split("[16,16],[32]") == ["[16,16]", "[32]"]
-    assert sweep.split("1") == ["1"]
+    settings = parse("minatar_breakout", ["network.channels=[8,8],[16]"])
+    assert [setting.values for setting in settings] == [{"network.channels": text} for text in ("[8,8]", "[16]")]
+    assert [setting.config.network.channels for setting in settings] == [(8, 8), (16,)]
 
 
 @pytest.mark.parametrize(
@@ -76,11 +109,19 @@ def test_commas_inside_brackets_do_not_separate() -> None:
         ("hyper.sc_wait=0,1", "did you mean 'hyper.sc_weight'"),
         ("hyper.sc_weight=0,-1", "greater than or equal to 0"),
         ("seed=0,1", "--seeds"),
+        ("muesli.samples=8", "muesli.samples has no effect with muesli.cmpo=exact"),
+        ("sc.update=none sc.unroll=2", "sc.unroll has no effect with sc.update=none"),
+        ("sc.update=none,direct sc.unroll=2,3", "sc.unroll has no effect with sc.update=none: .* sweep it apart"),
     ],
 )
 def test_mistakes_are_named(word: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        sweep.parse("smoke", [word])
+        parse("smoke", word.split())
+
+
+def test_a_value_for_all_settings_may_be_that_of_an_arm_beside_its_baseline() -> None:
+    settings = parse("smoke", ["sc.update=none,direct", "sc.unroll=2"])
+    assert [setting.config.sc.unroll for setting in settings] == [2, 2]
 
 
 def test_an_existing_directory_is_left_alone(smoke: Path, capsys) -> None:
@@ -90,23 +131,23 @@ def test_an_existing_directory_is_left_alone(smoke: Path, capsys) -> None:
     assert (smoke / "sweep.csv").read_bytes() == before
 
 
-def result(values: dict[str, str], returns: list[float], lost: list[bool]) -> sweep.Result:
-    setting = sweep.parse("smoke", [f"{key}={value}" for key, value in values.items()])[0]
+def result(values: dict[str, str], returns: list[float], lost: list[bool]) -> Result:
+    setting = parse("smoke", [f"{key}={value}" for key, value in values.items()])[0]
     curves = Curves(np.array([10]), np.array(returns)[:, None], {})
-    return sweep.Result(setting._replace(values=values), curves, np.array(lost))
+    return Result(setting._replace(values=values), curves, np.array(lost))
 
 
 def test_lost_seeds_do_not_count_in_the_picture() -> None:
     one = result({"hyper.sc_weight": "1"}, [1.0, 3.0, 100.0], [False, False, True])
-    centre, low, high = sweep._score(one)
+    centre, low, high = score(one)
     assert centre == 2.0
     assert 1.0 <= low <= high <= 3.0
-    assert np.isnan(sweep._score(result({"hyper.sc_weight": "1"}, [1.0], [True]))[0])
+    assert np.isnan(score(result({"hyper.sc_weight": "1"}, [1.0], [True]))[0])
 
 
 @pytest.mark.parametrize("keys", [["hyper.sc_weight"], ["sc.update"], ["hyper.sc_weight", "hyper.lambda_"]])
 def test_every_kind_of_grid_is_drawn(keys: list[str]) -> None:
     values = {"hyper.sc_weight": ["0", "1"], "sc.update": ["none", "dyna"], "hyper.lambda_": ["0.5", "1"]}
     grids = [dict(zip(keys, (values[key][i] for key in keys), strict=True)) for i in range(2)]
-    image = sweep.draw([result(grid, [1.0, 2.0], [False, False]) for grid in grids])
+    image = draw([result(grid, [1.0, 2.0], [False, False]) for grid in grids])
     assert image.startswith(b"\x89PNG")

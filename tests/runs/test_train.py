@@ -1,85 +1,38 @@
 """Runs: the files that they leave, what they report, and how they end when something goes wrong."""
 
 import json
+import re
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.files import read_rows
+from helpers.runs import Watch, at_once, count, make_counter
 
 from purejax_sc import config
 from purejax_sc.cli.commands import main
+from purejax_sc.config import Config
 from purejax_sc.results import statistics
 from purejax_sc.results.curves import COLUMNS, read_curves, summarise
 from purejax_sc.results.files import RunError, replace_file
-from purejax_sc.runs import train as runs
-from purejax_sc.training.anakin import Trainer
+from purejax_sc.runs.train import NonFiniteError
 from purejax_sc.training.compiled import chunk_sizes
-from purejax_sc.training.iteration import TrainState
 
 FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints"}
-FRESH = ["train.replay_share=0", "train.batch_sequences=8"]  # for the fake trainer, which has no replay
 
 
-def fake_trainer(bad_seed: int = -1, bad_after: int = 0) -> Trainer:
-    """Counts iterations. The return is 10 * seed + count; no episode ends in the first two iterations."""
-
-    def init(key):
-        seed = jax.random.key_data(key)[-1].astype(jnp.float32)
-        return TrainState({"seed": seed, "count": jnp.float32(0)}, (), (), (), (), key)
-
-    def iterate(whole, hyper):
-        state = whole.learner
-        count = state["count"] + 1
-        bad = (state["seed"] == bad_seed) & (count > bad_after)
-        ended = jnp.where(count > 2, 2.0, 0.0)
-        loss = jnp.where(bad, jnp.nan, hyper.learning_rate)
-        metrics = {
-            "episode_count": ended,
-            "episode_return_sum": ended * (10 * state["seed"] + count),
-            "episode_length_sum": ended * 7,
-            "loss": loss,
-            "loss_value": loss,
-            "loss_reward": jnp.float32(1.0),
-            "aux": loss,
-        }
-        return whole._replace(learner={"seed": state["seed"], "count": count}), metrics
-
-    return Trainer(init, iterate, lambda state: (state, {}))
-
-
-@pytest.fixture
-def fake(monkeypatch, tmp_path):
-    """run.train with a fake trainer: 16 iterations in 4 log points, one of which has no episode in its first half."""
-
-    def train(num_seeds=2, bad_seed=-1, bad_after=0, overrides=(), **options):
-        monkeypatch.setattr("purejax_sc.training.mesh.make_trainer", lambda *_, **__: fake_trainer(bad_seed, bad_after))
-        return runs.train(config.load("smoke", [*FRESH, *overrides]), tmp_path / "run", num_seeds, **options)
-
-    return train
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "smoke"
-    assert main(["train", "smoke", "--seeds", "2", "--out", str(out), "seed=3"]) == 0
-    return out
-
-
-def test_smoke_run_leaves_every_file(smoke: Path) -> None:
-    names = {path.name for path in smoke.iterdir()}
+def test_smoke_run_leaves_every_file(whole: Path, small: Config) -> None:
+    names = {path.name for path in whole.iterdir()}
     assert {name for name in names if not name.startswith("events.out.tfevents.")} == FILES
     assert len(names) == len(FILES) + 1
-    assert (smoke / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert config.load(smoke / "config.yaml") == config.load("smoke", ["seed=3"])
+    assert (whole / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert config.load(whole / "config.yaml") == small
 
 
-def test_smoke_run_has_one_row_per_seed_and_log_point(smoke: Path) -> None:
-    rows = read_rows(smoke)
+def test_smoke_run_has_one_row_per_seed_and_log_point(whole: Path) -> None:
+    rows = read_rows(whole)
     assert tuple(rows[0])[: len(COLUMNS)] == COLUMNS
-    assert [row["seed"] for row in rows] == ["3", "4"] * 4
+    assert [row["seed"] for row in rows] == ["0", "1"] * 4
     # 16 iterations of 8 * 8 = 64 steps, with one update each
     assert [int(row["env_steps"]) for row in rows[::2]] == [256, 512, 768, 1024]
     assert [int(row["update"]) for row in rows[::2]] == [4, 8, 12, 16]
@@ -87,10 +40,10 @@ def test_smoke_run_has_one_row_per_seed_and_log_point(smoke: Path) -> None:
     assert all(-1 <= float(row["episode_return"]) <= 1 for row in rows)
 
 
-def test_smoke_run_is_summarised(smoke: Path) -> None:
-    summary = json.loads((smoke / "summary.json").read_text())
+def test_smoke_run_is_summarised(whole: Path) -> None:
+    summary = json.loads((whole / "summary.json").read_text())
     assert summary["status"] == "complete"
-    assert summary["seeds"] == [3, 4]
+    assert summary["seeds"] == [0, 1]
     assert (summary["env_steps"], summary["updates"]) == (1024, 16)
     assert len(summary["return"]["final_return"]) == 2
     low, high = summary["return"]["mean_interval"]
@@ -101,9 +54,9 @@ def test_smoke_run_is_summarised(smoke: Path) -> None:
     assert {"python", "jax", "jaxlib", "flax", "optax", "gymnax", "purejax_sc"} <= set(summary["versions"])
 
 
-def test_single_run_equals_its_row_in_a_sweep(smoke: Path, tmp_path: Path) -> None:
-    assert main(["train", "smoke", "--out", str(tmp_path / "one"), "--quiet", "seed=4"]) == 0
-    single, swept = read_rows(tmp_path / "one"), [row for row in read_rows(smoke) if row["seed"] == "4"]
+def test_single_run_equals_its_row_in_a_sweep(whole: Path, tmp_path: Path) -> None:
+    assert main(["train", "smoke", "--out", str(tmp_path / "one"), "--quiet", "seed=1"]) == 0
+    single, swept = read_rows(tmp_path / "one"), [row for row in read_rows(whole) if row["seed"] == "1"]
     for ours, theirs in zip(single, swept, strict=True):
         assert float(ours["loss"]) == pytest.approx(float(theirs["loss"]), rel=1e-3)
         assert ours["episode_return"] == theirs["episode_return"]
@@ -114,8 +67,8 @@ def test_chunks_differ_by_at_most_one_and_cover_the_run() -> None:
     assert chunk_sizes(3, 100) == [1, 1, 1]
 
 
-def test_episodes_are_averaged_where_some_ended(fake, tmp_path: Path) -> None:
-    summary = fake(overrides=["train.log_points=16"])
+def test_episodes_are_averaged_where_some_ended(tmp_path: Path) -> None:
+    summary = count(tmp_path / "run", overrides=["train.log_points=16"])
     rows = read_rows(tmp_path / "run")
     assert [row["episode_return"] for row in rows[:6]] == ["", "", "", "", "3", "13"]
     assert [row["episodes"] for row in rows[:6]] == ["0", "0", "0", "0", "2", "2"]
@@ -124,61 +77,64 @@ def test_episodes_are_averaged_where_some_ended(fake, tmp_path: Path) -> None:
     assert summary["return"]["final_return"] == [16.0, 26.0]
 
 
-def test_parts_of_the_loss_come_before_their_sum(fake, tmp_path: Path) -> None:
-    fake()
+def test_parts_of_the_loss_come_before_their_sum(tmp_path: Path) -> None:
+    count(tmp_path / "run")
     names = list(read_rows(tmp_path / "run")[0])
-    assert names[len(COLUMNS) :] == ["episodes", "loss_reward", "loss_value", "loss", "aux"]
+    assert names[len(COLUMNS) :] == ["episodes", "loss_reward", "loss_value", "loss", "aux", "replayed"]
 
 
-def test_one_seed_has_no_interval(fake) -> None:
-    summary = fake(num_seeds=1)
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    summary = count(tmp_path / "run", num_seeds=1)
     assert summary["return"]["mean_interval"] is None
     assert summary["return"]["iqm_interval"] is None
 
 
-def test_hyper_parameters_reach_the_program(fake, tmp_path: Path) -> None:
-    fake(overrides=["hyper.learning_rate=0.125"])
+def test_hyper_parameters_reach_the_program(tmp_path: Path) -> None:
+    count(tmp_path / "run", overrides=["hyper.learning_rate=0.125"])
     assert {row["loss_value"] for row in read_rows(tmp_path / "run")} == {"0.125"}
 
 
-def test_non_finite_metric_stops_the_run(fake, tmp_path: Path) -> None:
+def test_non_finite_metric_stops_the_run(tmp_path: Path) -> None:
     # seed 1 fails in iteration 6, hence in the second chunk of 4
-    with pytest.raises(runs.NonFiniteError, match="loss_value is nan for seed 1 by environment step 512"):
-        fake(bad_seed=1, bad_after=5)
+    with pytest.raises(NonFiniteError, match="loss_value is nan for seed 1 by environment step 512"):
+        count(tmp_path / "run", factories=make_counter(bad_seed=1, bad_after=5))
     rows = read_rows(tmp_path / "run")
     assert len(rows) == 4
     assert rows[-1]["loss_value"] == "nan"
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "non-finite"
 
 
-def test_non_finite_metric_is_one_line(monkeypatch, capsys, tmp_path: Path) -> None:
-    monkeypatch.setattr("purejax_sc.training.mesh.make_trainer", lambda *_, **__: fake_trainer(bad_seed=0))
-    assert main(["train", "smoke", *FRESH, "--quiet", "--out", str(tmp_path / "run")]) == 2
+def test_non_finite_metric_is_one_line(capsys, tmp_path: Path) -> None:
+    words = ["hyper.learning_rate=1e30", "checkpoint.updates=4", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(["train", "smoke", *words]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("purejax-sc: loss_value is nan for seed 0")
+    assert re.match(r"purejax-sc: [a-z_]+ is (nan|-?inf) for seed 0 by environment step 256: lower hyper", error)
     assert error.count("\n") == 1
 
 
-def test_interrupted_run_keeps_whole_rows(monkeypatch, capsys, tmp_path: Path) -> None:
-    def add_then_stop(recorder, point, seconds, add=runs.Recorder.add):
-        add(recorder, point, seconds)
-        if point.update == 8:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("purejax_sc.training.mesh.make_trainer", lambda *_, **__: fake_trainer())
-    monkeypatch.setattr(runs.Recorder, "add", add_then_stop)
-    assert main(["train", "smoke", *FRESH, "--quiet", "--out", str(tmp_path / "run")]) == 130
-    assert "what was written stays" in capsys.readouterr().err
+def test_interrupted_run_keeps_whole_rows(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        count(tmp_path / "run", num_seeds=1, progress=Watch(at=8, stop=at_once))
     assert len(read_rows(tmp_path / "run")) == 2
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"
+    assert not list((tmp_path / "run").glob("checkpoints/[0-9]*"))
 
 
-def test_force_replaces_a_run(fake, tmp_path: Path) -> None:
-    fake(num_seeds=2)
+def test_a_request_to_stop_is_answered_at_the_next_log_point(tmp_path: Path) -> None:
+    watch = Watch(at=8)
+    with pytest.raises(KeyboardInterrupt):
+        count(tmp_path / "run", num_seeds=1, progress=watch)
+    assert "stopping at the next log point; once more stops at once" in watch.said
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"
+    assert [path.name for path in tmp_path.glob("run/checkpoints/[0-9]*")] == ["8"]
+
+
+def test_force_replaces_a_run(tmp_path: Path) -> None:
+    count(tmp_path / "run", num_seeds=2)
     with pytest.raises(RunError, match="--force"):
-        fake(num_seeds=1)
+        count(tmp_path / "run", num_seeds=1)
     assert len(read_rows(tmp_path / "run")) == 8
-    fake(num_seeds=1, force=True)
+    count(tmp_path / "run", num_seeds=1, force=True)
     assert len(read_rows(tmp_path / "run")) == 4
     assert len(list((tmp_path / "run").glob("events.*"))) == 1
 
@@ -195,10 +151,10 @@ def test_interrupted_write_leaves_the_old_file(monkeypatch, tmp_path: Path) -> N
     assert path.read_bytes() == b"old"
 
 
-def test_plot_draws_and_prints_several_runs(fake, capsys, tmp_path: Path, monkeypatch) -> None:
-    fake(num_seeds=2)
+def test_plot_draws_and_prints_several_runs(capsys, tmp_path: Path, monkeypatch) -> None:
+    count(tmp_path / "run", num_seeds=2)
     (tmp_path / "run").rename(tmp_path / "first")
-    fake(num_seeds=1)
+    count(tmp_path / "run", num_seeds=1)
     monkeypatch.chdir(tmp_path)
     assert main(["plot", "first", "run", "--out", "both.png"]) == 0
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
@@ -207,8 +163,8 @@ def test_plot_draws_and_prints_several_runs(fake, capsys, tmp_path: Path, monkey
     assert lines[2].split()[:2] == ["run", "1"]
 
 
-def test_curves_read_back_equal_those_recorded(fake, tmp_path: Path) -> None:
-    summary = fake(overrides=["train.log_points=16"])
+def test_curves_read_back_equal_those_recorded(tmp_path: Path) -> None:
+    summary = count(tmp_path / "run", overrides=["train.log_points=16"])
     assert summarise(read_curves(tmp_path / "run")) == summary["return"]
 
 

@@ -8,29 +8,26 @@ import pytest
 from helpers import host_games
 from helpers.configs import make_envs
 from helpers.configs import small_host as config
+from helpers.runs import Watch
 
 from purejax_sc.config import ConfigError
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results.curves import Curves
 from purejax_sc.results.files import RunError
-from purejax_sc.runs import train as runs
+from purejax_sc.runs.train import Factories
 from purejax_sc.studies import atari57, scores
 
 
-@pytest.fixture
-def trained(monkeypatch):
-    """The games that were trained, on a pool of counters; the engine of Qbert is broken."""
-    games: list[str] = []
+def make_factories(trained: list[str]) -> Factories:
+    """Environments that count, and note their games in `trained`; the engine of Qbert is broken."""
 
     def make(config, num_envs: int, seed: int):
-        games.append(config.env)
+        trained.append(config.env)
         if config.env == "atari/Qbert":
             raise OSError("no cartridge")
         return make_envs(num_envs, seed)
 
-    monkeypatch.setattr(runs, "make_host_envs", make)
-    monkeypatch.setattr(runs, "make_spec", lambda config: host_games.CountingEnvs().spec)
-    return games
+    return Factories(make_spec=lambda config: host_games.CountingEnvs().spec, make_host_envs=make)
 
 
 def table(out):
@@ -38,12 +35,13 @@ def table(out):
         return {row["game"]: row for row in csv.DictReader(file)}
 
 
-def test_games_are_trained_scored_and_left_alone_when_done(tmp_path, trained):
+def test_games_are_trained_scored_and_left_alone_when_done(tmp_path):
+    trained: list[str] = []
+    factories, watch = make_factories(trained), Watch()
     small = config(host={"actors": 1}, train={"env_steps": 4 * 6 * 4, "log_points": 2})
-    said: list[str] = []
-    first = atari57.run(small, ["Pong", "Qbert"], tmp_path, say=said.append)
+    first = atari57.run(small, ["Pong", "Qbert"], tmp_path, watch, factories=factories)
     assert trained == ["atari/Pong", "atari/Qbert"]
-    assert said == [
+    assert [line for line in watch.said if line.startswith(("Pong", "Qbert"))] == [
         "Pong, game 1 of 2",
         "Qbert, game 2 of 2",
         "Qbert: an environment thread failed: OSError: no cartridge",
@@ -58,23 +56,25 @@ def test_games_are_trained_scored_and_left_alone_when_done(tmp_path, trained):
     assert first["aggregate"]["games"] == 1
     assert json.loads((tmp_path / "atari57.json").read_text()) == first
     trained.clear()
-    second = atari57.run(small, ["Pong", "Breakout"], tmp_path)
+    second = atari57.run(small, ["Pong", "Breakout"], tmp_path, factories=factories)
     assert trained == ["atari/Breakout"]
     assert second["aggregate"]["games"] == 2
     assert (tmp_path / "atari57.png").stat().st_size > 0
 
 
-def test_mistakes_are_found_before_anything_is_written(tmp_path, trained):
+def test_mistakes_are_found_before_anything_is_written(tmp_path):
+    trained: list[str] = []
+    factories = make_factories(trained)
     with pytest.raises(ConfigError, match="unknown game 'pong': choose from Alien, "):
-        atari57.run(config(), ["pong"], tmp_path / "new")
+        atari57.run(config(), ["pong"], tmp_path / "new", factories=factories)
     assert not (tmp_path / "new").exists()
     with pytest.raises(ConfigError, match=r"replay\.capacity=1000000000000 takes"):
-        atari57.run(config(replay={"capacity": 10**12}), ["Pong"], tmp_path / "new")
+        atari57.run(config(replay={"capacity": 10**12}), ["Pong"], tmp_path / "new", factories=factories)
     assert not (tmp_path / "new").exists()
     (tmp_path / "Pong").mkdir()
     (tmp_path / "Pong/config.yaml").write_text("env: atari/Pong\n")
     with pytest.raises(RunError, match="Pong was trained with another "):
-        atari57.run(config(), ["Pong"], tmp_path)
+        atari57.run(config(), ["Pong"], tmp_path, factories=factories)
     assert trained == []
 
 

@@ -15,7 +15,7 @@ from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
 from purejax_sc.tabular import compiled, study
 from purejax_sc.tabular.compiled import Method, Record, Result
-from purejax_sc.tabular.options import Options, parse, variant
+from purejax_sc.tabular.options import TabularOptions, parse, variant
 
 SMALL = ("states=5", "actions=2", "iterations=20", "log_every=10")
 
@@ -26,8 +26,8 @@ def empty_directory(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def small(**changes) -> Options:
-    return Options(states=5, actions=2, log_every=10, **changes)
+def small(**changes) -> TabularOptions:
+    return TabularOptions(states=5, actions=2, log_every=10, **changes)
 
 
 def run(options, variants, seeds=2, control=False):
@@ -38,18 +38,20 @@ def run(options, variants, seeds=2, control=False):
 
 
 def test_defaults_are_the_papers_numbers_but_for_one() -> None:
-    mle, ve = (variant(Options(), model, "direct") for model in ("mle", "ve"))
+    mle, ve = (variant(TabularOptions(), model, "direct") for model in ("mle", "ve"))
     assert (mle.discount, mle.epsilon, mle.td, mle.reward) == (0.99, 0.1, 0.03, 0.03)
     assert (mle.mle, mle.ve, ve.mle, ve.ve) == (1.0, 0.0, 0.0, 3.0)
     # two terms from each of 20 states: a mean divides by 40. The paper prints 10 instead of 1
     np.testing.assert_allclose([mle.plan_v, mle.plan_r, mle.plan_p], [0.03 / 40, 0.03 / 40, 1.0 / 40])
-    printed = variant(Options(alpha_sc_mle=10.0, terms="K+1"), "mle", "direct")
+    printed = variant(TabularOptions(alpha_sc_mle=10.0, terms="K+1"), "mle", "direct")
     np.testing.assert_allclose([printed.plan_v, printed.plan_p], [0.03 / 60, 10.0 / 60])
     assert ve.plan_p == 0.3 / 2
 
 
 def test_rates_and_reductions() -> None:
-    options = Options(alpha_sc=0.1, alpha_td=0.5, grounded_reduction="mean", sc_value_rate="sc", sc_ve_reduction="sum")
+    options = TabularOptions(
+        alpha_sc=0.1, alpha_td=0.5, grounded_reduction="mean", sc_value_rate="sc", sc_ve_reduction="sum"
+    )
     numbers = variant(options, "ve", "residual")
     np.testing.assert_allclose([numbers.td, numbers.reward, numbers.ve], [0.5 / 8, 0.5 / 8, 3.0 / 8])
     np.testing.assert_allclose([numbers.plan_v, numbers.plan_r, numbers.plan_p], [0.3 / 40, 0.5 / 40, 0.3])
@@ -71,7 +73,7 @@ def test_comma_lists_are_swept() -> None:
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        ("updates=dyna,dirct", "'dirct'"),
+        ("updates=dyna,dirct", "updates='dirct': did you mean 'direct'?"),
         ("unroll=-1", "unroll=-1"),
         ("alpha_dt=0.1", "did you mean 'alpha_td'"),
         ("alpha_td=", "lacks a value"),
@@ -159,7 +161,7 @@ def test_noise_starts_at_the_truth_plus_scaled_noise() -> None:
 
 def test_metrics_on_paper() -> None:
     """Two absorbing states, discount 1/2: v_pi = R / (1/2). The learned values are off by 1 and by 3."""
-    options = Options(states=2, actions=1, discount=0.5)
+    options = TabularOptions(states=2, actions=1, discount=0.5)
     keys = jax.vmap(jax.random.key)(jnp.arange(1))
     world = jax.tree.map(lambda x: x[0], compiled.make_worlds(keys, 2, 1, 0.5, "state", "uniform"))
     garnet = world.mdp._replace(P=jnp.eye(2)[:, None], R=jnp.array([[1.0], [3.0]]))
@@ -174,7 +176,7 @@ def test_metrics_on_paper() -> None:
 
 
 def test_methods_share_world_tables_and_data_and_learn() -> None:
-    options = Options(states=5, actions=2, log_every=500)
+    options = TabularOptions(states=5, actions=2, log_every=500)
     methods = [("mle", "none"), ("ve", "none"), ("mle", "dyna"), ("ve", "direct")]
     variants = [variant(options, *method) for method in methods]
     curves = compiled.run(options, False, 2000, compiled.stack(variants), 8).metrics["ratio_error"]

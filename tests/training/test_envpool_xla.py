@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import pytest
 from helpers import host_games
+from helpers.runs import Watch, at_once
 
 from purejax_sc.acting.frames import Memory
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs import host, make_host_envs, make_host_program, make_spec
-from purejax_sc.runs import train as runs
+from purejax_sc.runs.train import Factories, train
 from purejax_sc.training import actors, envpool_xla
 from purejax_sc.training.devices import make_layout
 from purejax_sc.types import Sequence
@@ -113,31 +114,21 @@ def test_where_envpool_has_no_xla_the_cure_is_named_and_nothing_written(tmp_path
     pytest.importorskip("envpool", reason="envpool is not installed")
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(ConfigError, match=r"host\.driver=xla is not possible here: .* Set host\.driver=threads"):
-        runs.train(config(), tmp_path / "run")
+        train(config(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.fixture
-def counters(monkeypatch) -> None:
-    """Let `runs.train` find the program of counters."""
-    monkeypatch.setattr(runs, "make_host_program", lambda config, num_envs, seed: make_games(num_envs, seed))
-    monkeypatch.setattr(runs, "make_spec", lambda config: SPEC)
+COUNTERS = Factories(
+    make_spec=lambda config: SPEC, make_host_program=lambda config, num_envs, seed: make_games(num_envs, seed)
+)
 
 
 @pytest.mark.parametrize("replay", [True, False])
-def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, monkeypatch, replay) -> None:
+def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, replay) -> None:
     small = config(checkpoint={"updates": 2, "replay": replay})
-    checked: list[int] = []
-
-    def stop_at_third(*_: Any) -> None:
-        checked.append(0)
-        if len(checked) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "_check_finite", stop_at_third)
-    with pytest.raises(KeyboardInterrupt):
-        runs.train(small, tmp_path / "run")
-    summary = runs.train(small, tmp_path / "run", resume=True)
+    with pytest.raises(KeyboardInterrupt):  # after the third log point, whose checkpoint is not written
+        train(small, tmp_path / "run", progress=Watch(at=6, stop=at_once), factories=COUNTERS)
+    summary = train(small, tmp_path / "run", resume=True, factories=COUNTERS)
     assert summary["status"] == "complete"
     assert summary["updates"] == 8
     assert summary["memory"]["replay_bytes"] > 0
@@ -147,14 +138,14 @@ def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, m
     assert float(last["episode_frames"]) == pytest.approx(4 * float(last["episode_length"]))
 
 
-def test_a_run_without_replay_keeps_no_ring(tmp_path, counters) -> None:
+def test_a_run_without_replay_keeps_no_ring(tmp_path) -> None:
     small = config(train={"replay_share": 0.0, "batch_sequences": 4})
-    assert runs.train(small, tmp_path / "run")["memory"]["replay_bytes"] == 0
+    assert train(small, tmp_path / "run", factories=COUNTERS)["memory"]["replay_bytes"] == 0
 
 
-def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_path, counters) -> None:
+def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"replay\.capacity=1000000000000 takes .* GiB for 1 seed\(s\), the device"):
-        runs.train(config(replay={"capacity": 10**12}), tmp_path / "run")
+        train(config(replay={"capacity": 10**12}), tmp_path / "run", factories=COUNTERS)
     assert not (tmp_path / "run").exists()
 
 

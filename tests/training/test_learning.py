@@ -68,9 +68,9 @@ def trained(config: Config) -> Agents:
 @pytest.mark.parametrize("update", ["none", "direct"])
 def test_sokoban_of_easy_levels_is_solved_where_levels_are_new(update):
     agents = trained(load("sokoban_small", [f"sc.update={update}"]))
-    options = evaluate.Options(episodes=256)
+    options = evaluate.EvaluationOptions(episodes=256)
     agents = agents._replace(config=evaluate.evaluation_config(agents.config, options, []))
-    assert evaluate.evaluate(agents, options)["policies"]["sampled"]["metrics"]["solved"]["mean"] >= 0.8
+    assert evaluate.evaluate_agents(agents, options)["policies"]["sampled"]["metrics"]["solved"]["mean"] >= 0.8
 
 
 def results(

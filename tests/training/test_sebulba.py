@@ -1,6 +1,9 @@
 """The host driver: actors, blocks, the same update as on the device, failures, and whole runs on a pool of counters."""
 
 import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +12,7 @@ import pytest
 from helpers import host_games
 from helpers.configs import LENGTHS, SMALL_HOST, make_envs
 from helpers.configs import small_host as config
+from helpers.runs import Watch, at_once
 
 from purejax_sc import networks
 from purejax_sc.acting.frames import Memory
@@ -16,7 +20,7 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
-from purejax_sc.runs import train as runs
+from purejax_sc.runs.train import Factories, train
 from purejax_sc.training import actors, sebulba
 from purejax_sc.training.devices import make_layout
 from purejax_sc.training.host_rows import stacked
@@ -169,9 +173,16 @@ def test_actors_may_have_devices_of_their_own():
 # Whole runs
 
 
+class Counters(NamedTuple):
+    """made: the environments of `train` so far, which count.   maker: holds what makes them, as `make`."""
+
+    train: Callable[..., dict[str, Any]]
+    made: list[host_games.CountingEnvs]
+    maker: dict[str, Callable[[int, int], host_games.CountingEnvs]]
+
+
 @pytest.fixture
-def counters(monkeypatch):
-    """Let `runs.train` find the pool of counters; the pools that were made, and a place for another maker."""
+def counters() -> Counters:
     made: list[host_games.CountingEnvs] = []
     maker = {"make": make_envs}
 
@@ -179,14 +190,12 @@ def counters(monkeypatch):
         made.append(maker["make"](num_envs, seed))
         return made[-1]
 
-    monkeypatch.setattr(runs, "make_host_envs", make)
-    monkeypatch.setattr(runs, "make_spec", lambda config: SPEC)
-    return made, maker
+    factories = Factories(make_spec=lambda config: SPEC, make_host_envs=make)
+    return Counters(partial(train, factories=factories), made, maker)
 
 
 def test_a_run_fills_its_directory_and_leaves_no_thread(tmp_path, counters):
-    made, _ = counters
-    summary = runs.train(config(), tmp_path / "run")
+    summary = counters.train(config(), tmp_path / "run")
     assert summary["status"] == "complete"
     assert summary["env_steps"] == 4 * 6 * 8
     assert summary["memory"]["replay_bytes"] > 0
@@ -202,7 +211,7 @@ def test_a_run_fills_its_directory_and_leaves_no_thread(tmp_path, counters):
     assert 0 <= float(last["learner_waiting"]) <= 1
     assert 0 <= float(last["actors_waiting"]) <= 1
     assert float(last["lag_updates"]) >= 1
-    assert all(pool.closed for pool in made)
+    assert all(pool.closed for pool in counters.made)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("actor")]
 
 
@@ -212,21 +221,14 @@ def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, w
     if where == "file":
         sections["replay"] = {"file": str(tmp_path / "replay.bin"), "capacity": 4 * 6 * 4}
     whole = config(**sections)
-    saves = []
-    monkeypatch.setattr(runs, "_check_finite", lambda *_: saves.append(0) or (_raise() if len(saves) == 3 else None))
-
-    def _raise():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        runs.train(whole, tmp_path / "run")
-    monkeypatch.setattr(runs, "_check_finite", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):  # after the third log point, whose checkpoint is not written
+        counters.train(whole, tmp_path / "run", progress=Watch(at=6, stop=at_once))
     loaded = []
     load = sebulba.HostReplay.load
     monkeypatch.setattr(
         sebulba.HostReplay, "load", lambda self, state: load(self, state) or loaded.append(self.state.size)
     )
-    summary = runs.train(whole, tmp_path / "run", resume=True)
+    summary = counters.train(whole, tmp_path / "run", resume=True)
     assert summary["updates"] == 8
     assert loaded == [0 if where == "left out" else 16]
     assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 5
@@ -240,28 +242,28 @@ class FailingPool(host_games.CountingEnvs):
 
 
 def test_an_environment_that_fails_stops_the_run_with_its_own_message(tmp_path, counters):
-    made, maker = counters
+    made, maker = counters.made, counters.maker
     maker["make"] = lambda num_envs, seed: (FailingPool if len(made) else host_games.CountingEnvs)(LENGTHS[:num_envs])
     with pytest.raises(RunError, match="an environment thread failed: OSError: the joystick broke") as caught:
-        runs.train(config(train={"env_steps": 24 * 100}), tmp_path / "run")
+        counters.train(config(train={"env_steps": 24 * 100}), tmp_path / "run")
     assert isinstance(caught.value.__cause__, OSError)
-    assert all(pool.closed for pool in made)
+    assert all(pool.closed for pool in counters.made)
     maker["make"] = make_envs
-    assert runs.train(config(train={"env_steps": 24 * 100}), tmp_path / "run", resume=True)["status"] == "complete"
+    assert counters.train(config(train={"env_steps": 24 * 100}), tmp_path / "run", resume=True)["status"] == "complete"
 
 
 def test_environments_that_cannot_be_made_stop_the_run(tmp_path, counters):
     def refuse(num_envs: int, seed: int):
         raise ConfigError("no such game")
 
-    counters[1]["make"] = refuse
+    counters.maker["make"] = refuse
     with pytest.raises(RunError, match="no such game"):
-        runs.train(config(), tmp_path / "run")
+        counters.train(config(), tmp_path / "run")
 
 
 def test_several_seeds_at_once_are_refused_before_anything_is_written(tmp_path, counters):
     with pytest.raises(ConfigError, match="one seed at a time: give each its seed=N and --out"):
-        runs.train(config(), tmp_path / "run", num_seeds=2)
+        counters.train(config(), tmp_path / "run", num_seeds=2)
     assert not (tmp_path / "run").exists()
 
 
@@ -269,15 +271,15 @@ def test_a_replay_file_that_exists_is_refused_before_anything_is_written(tmp_pat
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
     with pytest.raises(ConfigError, match=r"replay.file=.*thesis.txt exists: remove it"):
-        runs.train(config(replay={"file": str(path)}), tmp_path / "run")
+        counters.train(config(replay={"file": str(path)}), tmp_path / "run")
     with pytest.raises(RunError, match="is not a replay of this size and shape"):
-        runs.train(config(replay={"file": str(path)}), tmp_path / "run", resume=True)
+        counters.train(config(replay={"file": str(path)}), tmp_path / "run", resume=True)
     assert path.read_text() == "years of work"
 
 
 def test_a_replay_that_does_not_fit_in_memory_is_refused_with_its_size(tmp_path, counters):
     with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 takes .* GiB .*: set replay.capacity="):
-        runs.train(config(replay={"capacity": 10**12}), tmp_path / "run")
+        counters.train(config(replay={"capacity": 10**12}), tmp_path / "run")
 
 
 def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resumes(tmp_path, counters, monkeypatch):
@@ -290,15 +292,15 @@ def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resume
     with monkeypatch.context() as patch:
         patch.setattr("os.posix_fallocate", full)
         with pytest.raises(RunError, match=r"replay.file=.*No space left on device; lower replay.capacity"):
-            runs.train(small, tmp_path / "run")
+            counters.train(small, tmp_path / "run")
     assert not path.exists()
-    assert counters[0] == []  # before anything was compiled or played
-    assert runs.train(small, tmp_path / "run", resume=True)["status"] == "complete"
+    assert counters.made == []  # before anything was compiled or played
+    assert counters.train(small, tmp_path / "run", resume=True)["status"] == "complete"
 
 
 def test_a_run_without_replay_keeps_no_ring(tmp_path, counters):
     fresh = config(train={"replay_share": 0.0, "batch_sequences": 4})
-    assert runs.train(fresh, tmp_path / "run")["memory"]["replay_bytes"] == 0
+    assert counters.train(fresh, tmp_path / "run")["memory"]["replay_bytes"] == 0
 
 
 @pytest.mark.parametrize(

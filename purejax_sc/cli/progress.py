@@ -1,0 +1,51 @@
+"""Progress on the terminal."""
+
+import sys
+import time
+
+import numpy as np
+from tqdm import tqdm
+
+from purejax_sc.training.compiled import Point
+
+
+class Bar:
+    """A bar with environment steps per second and the latest return; on anything but a terminal, some plain lines."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm | None = None
+        self._total = self._first = self._tenths = 0
+        self._begin = 0.0
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def start(self, total: int, done: int) -> None:
+        self._total, self._first, self._tenths = total, done, done * 10 // total
+        self._begin = time.perf_counter()
+        if done:
+            self.say(f"going on at {done / total:.0%}")
+
+    def advance(self, point: Point) -> None:
+        returns = point.metrics["episode_return"]
+        known = returns[np.isfinite(returns)]
+        latest = f"return {known.mean():.4g}" if len(known) else "no episode ended"
+        env_steps = point.env_steps * len(returns)
+        if sys.stderr.isatty():
+            self._move(env_steps, latest)
+        elif env_steps * 10 // self._total > self._tenths:
+            self._tenths = env_steps * 10 // self._total
+            rate = (env_steps - self._first) / (time.perf_counter() - self._begin)
+            self.say(f"{self._tenths * 10:3d}%  {rate:,.0f} env steps/s  {latest}")
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = None
+
+    def _move(self, env_steps: int, latest: str) -> None:
+        self._bar = self._bar or tqdm(
+            total=self._total, initial=self._first, unit=" steps", unit_scale=True, dynamic_ncols=True
+        )
+        self._bar.set_postfix_str(latest, refresh=False)
+        self._bar.update(env_steps - self._bar.n)

@@ -1,0 +1,148 @@
+"""The tables that commands print; nothing else prints on stdout."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def print_methods(methods: Sequence[dict[str, Any]]) -> None:
+    """One line per method: its first metric at the end, with the paired difference from Dyna."""
+    rows = [
+        ("task", "model", "update", "setting", "metric", "final", "90%", "median", "less Dyna", "90%", "wins", "lost")
+    ]
+    for method in methods:
+        metric, score = next(iter(method["metrics"].items()))
+        duel = method["against"].get("dyna", {metric: None})[metric]
+        difference = duel["final"]["difference"] if duel else {"mean": None, "interval": None}
+        rows.append(
+            (
+                *(method[key] for key in ("task", "model", "update", "setting")),
+                metric,
+                _number(score["final"]["mean"]),
+                _interval(score["final"]["interval"]),
+                _number(score["final"]["median"]),
+                _number(difference["mean"]),
+                _interval(difference["interval"]),
+                f"{duel['final']['wins']}/{duel['final']['of']}" if duel else "",
+                str(method["diverged"]),
+            )
+        )
+    print_table(rows)
+
+
+def print_comparison(rows: Sequence[Any]) -> None:
+    """One line per method and environment, and one per method over all environments, in normalised returns."""
+    against = {row.against for row in rows if row.against}
+    better = f"P(> {against.pop() if len(against) == 1 else 'first'})"
+    names = ("final return", "IQM", "normalised AUC", better)
+    table = [("environment", "run", "seeds", *(cell for name in names for cell in (name, "90%")))]
+    for row in rows:
+        estimates = (row.mean, row.iqm, row.normalised_auc, row.improvement)
+        cells = (cell for number, interval in estimates for cell in (_number(number), _interval(interval)))
+        table.append((row.environment, row.method, str(row.seeds), *cells))
+    one_environment = len({row.environment for row in rows}) == 1
+    print_table([line[1:] for line in table] if one_environment else table)
+
+
+def print_evaluation(report: dict[str, Any]) -> None:
+    """The seeds one by one, then one line per way to act."""
+    policies = report["policies"]
+    rows = [("seed", *(cell for name in policies for cell in (name, "steps")))]
+    for i, seed in enumerate(report["seeds"]):
+        scores = (policy["per_seed"] for policy in policies.values())
+        numbers = (_number(score[key][i]) for score in scores for key in ("return", "length"))
+        rows.append((str(seed), *numbers))
+    print_table(rows)
+    total = len(report["seeds"]) * report["episodes"]
+    metrics = list(next(iter(policies.values()))["metrics"])
+    extra = (cell for name in metrics for cell in (name, "90% interval"))
+    rows = [("", "mean return", "90% interval", "IQM", "90% interval", "steps", "cut", *extra)]
+    for name, policy in policies.items():
+        scores = policy["return"]
+        mean, iqm = ((_number(scores[key]), _interval(scores[f"{key}_interval"])) for key in ("mean", "iqm"))
+        own = (policy["metrics"][metric] for metric in metrics)
+        extra = (cell for x in own for cell in (_number(x["mean"]), _interval(x["mean_interval"])))
+        rows.append((name, *mean, *iqm, _number(policy["length"]), f"{policy['cut']} of {total}", *extra))
+    click.echo()
+    print_table(rows)
+    many = len(report["seeds"]) > 1
+    spread = f"the {len(report['seeds'])} seeds" if many else f"the {report['episodes']} episode(s) of the only seed"
+    click.echo(f"intervals and IQM are over {spread}; cut: not over after {report['max_steps']} steps")
+
+
+def print_match(report: dict[str, Any]) -> None:
+    """A round robin: pairs, then ratings. Against an engine: one line per seed, then one per run."""
+    if "pairs" in report:
+        pairs: list[tuple[str, ...]] = [("first", "second", "wins", "draws", "losses", "score", "90% interval")]
+        for pair in report["pairs"]:
+            counts = (str(pair[key]) for key in ("first", "second", "wins", "draws", "losses"))
+            pairs.append((*counts, _number(pair["score"]), _interval(pair["interval"])))
+        print_table(pairs)
+        click.echo()
+        ratings = ((row["name"], f"{row['elo']:.0f}", _interval(row["interval"])) for row in report["elo"])
+        print_table([("", "Elo", "90% interval"), *ratings])
+        return
+    rows: list[tuple[str, ...]] = [
+        ("run", "seed", "wins", "as Black", "as White", "not counted", "other score", "games ended by")
+    ]
+    for row in report["seeds"]:
+        sides = (f"{row[side]['wins']} of {row[side]['games']}" for side in ("as_black", "as_white"))
+        ended = ", ".join(f"{reason} {count}" for reason, count in row["ended"].items())
+        void, differ = str(row["games"] - row["counted"]), str(len(row["scores_that_differ"]))
+        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, void, differ, ended))
+    print_table(rows)
+    click.echo()
+    rates = ((row["run"], _number(row["win_rate"]), _interval(row["interval"])) for row in report["runs"])
+    print_table([(f"against {report['opponent']}", "win rate", "90% interval"), *rates])
+
+
+def print_settings(settings: Sequence[dict[str, Any]]) -> None:
+    """One line per setting of a sweep."""
+    swept = list(settings[0])[: list(settings[0]).index("final_return")]
+    rows = [(*swept, "final return", "90% interval", "IQM", "AUC", "lost")]
+    for setting in settings:
+        numbers = (_number(setting["mean"]), _interval(setting["mean_interval"]), _number(setting["iqm"]))
+        rows.append((*(setting[key] for key in swept), *numbers, _number(setting["auc"]), str(setting["lost"])))
+    print_table(rows)
+
+
+def print_summary(summary: dict[str, Any], out: Path) -> None:
+    scores = summary["return"]
+    rate = summary["env_steps_per_second"]
+    print_table(
+        [
+            ("final return", _number(scores["mean"]), _interval(scores["mean_interval"])),
+            ("IQM", _number(scores["iqm"]), _interval(scores["iqm_interval"])),
+            ("speed", f"{rate:,.0f} env steps/s", ""),
+            ("compile, run", f"{summary['compile_seconds']:.1f} s, {summary['run_seconds']:.1f} s", ""),
+            ("files", str(out), ""),
+        ]
+    )
+
+
+def print_aggregate(aggregate: dict[str, Any] | None) -> None:
+    """One line of scores over many games; nothing where no game has one."""
+    if aggregate:
+        values = ", ".join(f"{name} {value:.4g}" for name, value in aggregate.items())
+        click.echo(f"human-normalised: {values}")
+
+
+def print_facts(facts: dict[str, float]) -> None:
+    """One line per number."""
+    print_table([(name, f"{value:,.4g}") for name, value in facts.items()])
+
+
+def print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _interval(interval: Sequence[float] | None) -> str:
+    return "" if interval is None else f"[{interval[0]:.4g}, {interval[1]:.4g}]"

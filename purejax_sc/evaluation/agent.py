@@ -1,0 +1,105 @@
+"""A trained agent in Python: ten lines from a run directory to an episode."""
+
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from purejax_sc import networks
+from purejax_sc.acting import episodes
+from purejax_sc.acting.policy import acting_params
+from purejax_sc.agent.search import Kind, SearchResult, make_search
+from purejax_sc.config import Config
+from purejax_sc.envs import make_env, network_spec
+from purejax_sc.results.files import RunError
+from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["config", "model", "spec", "seed"])
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """The agent of one seed of a run. Its methods are pure functions of arrays, for `jit` and `vmap`.
+
+    params: those that acted in training, see `muesli.actor`. They are the leaves of an agent, which is a pytree: as an
+            argument of a compiled function an agent can be exchanged without compiling again.
+    config: of the run.   model: the network as functions of parameters.   spec: of what it sees.   seed: which one.
+
+    B environments act at once. An episode of Catch, by an agent that `load_agent` has loaded:
+
+        env, key = agent.make_env(), jax.random.key(0)
+        act, step = jax.jit(agent.act), jax.jit(partial(base.step, env))  # from purejax_sc.envs import base
+        state, carry = base.init(env, key, 1), agent.initial_carry(1)
+        ended, score = False, 0.0
+        while not ended:
+            key, key_act, key_env = jax.random.split(key, 3)
+            action, carry = act(state.obs, carry, key_act)
+            state, reward, discount, episodes = step(key_env, state, action)
+            ended, score = bool(episodes.count), score + float(reward[0])
+
+    `base.step` resets where an episode has ended; `acting.episodes.play` plays whole episodes in one program.
+    """
+
+    params: Params
+    config: Config
+    model: Model
+    spec: EnvSpec
+    seed: int
+
+    def make_env(self) -> Env:
+        """The environment of the run. Raises ConfigError for one on the host, such as Atari's."""
+        return make_env(self.config)
+
+    def initial_carry(self, batch: int) -> Tree:
+        """What a recurrent agent remembers before the first observation, a tree of [B, ...]; () if feed-forward."""
+        return self.model.initial_carry(batch)
+
+    def act(self, obs: Observation, carry: Tree, key: Key, greedy: bool = True) -> tuple[Array, Tree]:
+        """Choose by the policy.
+
+        Args:
+          obs:    [B, ...], as `envs.base` gives it.
+          carry:  [B, ...], what was remembered.
+          key:    of the sample.
+          greedy: the likeliest legal action; else a sample of the policy. A Python value: static.
+
+        Returns:
+          Actions int32 [B], and the carry after this observation.
+        """
+        choices = episodes.make_choices(self.model, self.spec, self.config.hyper.discount)
+        e, carry = self._encode(obs, carry)
+        action = choices["greedy" if greedy else "sampled"](self.params, e, obs.legal, key)
+        return action.astype(jnp.int32), carry
+
+    def search(
+        self, obs: Observation, carry: Tree, key: Key, simulations: int = 50, kind: Kind = "muzero"
+    ) -> tuple[SearchResult, Tree]:
+        """Search over the learned model, as `agent.search` does, and the carry after this observation.
+
+        obs, carry, key: as of `act`.   simulations: model steps per row; static, as is the kind. Raises ValueError if
+        they are fewer than 1.
+        """
+        search = make_search(self.model, self.spec, simulations, kind)
+        e, carry = self._encode(obs, carry)
+        return search(self.params, e, obs.legal, key, self.config.hyper.discount), carry
+
+    def _encode(self, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
+        e, carry = self.model.encode(self.params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
+        return e[0], carry
+
+
+def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
+    """The agent of a run directory, from its newest readable checkpoint; of checkpoints that are not, Python warns.
+
+    seed: of the run; None is its first. Raises RunError for what is no run, and for a seed that it does not have.
+    """
+    agents = load_agents(Path(directory), partial(warnings.warn, stacklevel=3))
+    if seed is not None and seed not in agents.seeds:
+        raise RunError(f"{directory} has no seed {seed}: choose from {', '.join(map(str, agents.seeds))}")
+    row = 0 if seed is None else agents.seeds.index(seed)
+    params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(agents.config, agents.learner))
+    spec = network_spec(agents.config)
+    return Agent(params, agents.config, networks.make_model(agents.config, spec), spec, agents.seeds[row])

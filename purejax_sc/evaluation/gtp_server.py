@@ -1,0 +1,173 @@
+"""Being an engine that speaks the Go Text Protocol: commands are read line by line and answered."""
+
+import math
+import re
+import traceback
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from purejax_sc.evaluation import go_board
+from purejax_sc.evaluation.gtp import Reply, parse_colour, parse_vertex, vertex
+
+_CONTROL = dict.fromkeys((*range(32), 127)) | {ord("\t"): " "}
+
+
+class GoBackend(Protocol):
+    """What `serve` plays on. komi may be set at any time."""
+
+    komi: float
+
+    @property
+    def size(self) -> int: ...
+
+    def clear(self) -> None:
+        """Begin anew, with an empty board."""
+
+    def play(self, colour: int, action: int) -> bool:
+        """Play a move; False if it is illegal, and then nothing has changed."""
+
+    def choose(self, colour: int) -> int | None:
+        """Choose a move and play it; None to resign."""
+
+    def undo(self) -> bool:
+        """Take the last move back; False if there is none."""
+
+    def board(self) -> np.ndarray:
+        """int8 [size, size], row 0 on top: 1 Black, -1 White, 0 empty."""
+
+
+class _Server(NamedTuple):
+    """What commands are answered from."""
+
+    backend: GoBackend
+    name: str
+    version: str
+
+
+class _RefusedError(Exception):
+    """A command is answered with `?` and this text."""
+
+
+def serve(backend: GoBackend, lines: Iterable[str], write: Callable[[str], None], name: str, version: str) -> None:
+    """Answer GTP commands until `quit` or the end of the input.
+
+    Args:
+      backend: is played on. An exception in it is answered as an internal error, its traceback goes to stderr.
+      lines:   the commands.
+      write:   takes a whole reply, with the empty line that ends it, and must flush.
+      name:    of the engine, with its `version`.
+    """
+    server = _Server(backend, name, version)
+    for line in lines:
+        words = _words(line)
+        if not words:
+            continue
+        number = words.pop(0) if re.fullmatch("[0-9]+", words[0]) else ""
+        reply = _answer(server, words)
+        write(f"{'=' if reply.accepted else '?'}{number} {reply.text}\n\n")
+        if reply.accepted and words == ["quit"]:
+            return
+
+
+def _words(line: str) -> list[str]:
+    """A command in words: without control characters, of which a tab counts as a space, and without a comment."""
+    return line.translate(_CONTROL).partition("#")[0].split()
+
+
+def _answer(server: _Server, words: list[str]) -> Reply:
+    try:
+        command, *arguments = words or [""]
+        if command not in _COMMANDS:
+            raise _RefusedError("unknown command")
+        count, run = _COMMANDS[command]
+        if count is not None and len(arguments) != count:
+            raise _RefusedError("syntax error")
+        return Reply(True, run(server, arguments))
+    except _RefusedError as error:
+        return Reply(False, str(error))
+    except Exception as error:
+        traceback.print_exc()
+        # one line, for an empty one would end the reply
+        return Reply(False, " ".join(f"internal error: {type(error).__name__}: {error}".split()))
+
+
+def _colour(text: str) -> int:
+    try:
+        return parse_colour(text)
+    except ValueError:
+        raise _RefusedError("invalid color or coordinate") from None
+
+
+def _boardsize(server: _Server, arguments: list[str]) -> str:
+    if not re.fullmatch("[0-9]+", arguments[0]):
+        raise _RefusedError("syntax error")
+    if int(arguments[0]) != server.backend.size:
+        raise _RefusedError("unacceptable size")
+    return _clear_board(server, [])
+
+
+def _clear_board(server: _Server, _: list[str]) -> str:
+    server.backend.clear()
+    return ""
+
+
+def _komi(server: _Server, arguments: list[str]) -> str:
+    try:
+        komi = float(arguments[0])
+    except ValueError:
+        komi = math.nan
+    if not math.isfinite(komi):
+        raise _RefusedError("syntax error")
+    server.backend.komi = komi
+    return ""
+
+
+def _play(server: _Server, arguments: list[str]) -> str:
+    colour = _colour(arguments[0])
+    try:
+        action = parse_vertex(arguments[1], server.backend.size)
+    except ValueError:
+        raise _RefusedError("invalid color or coordinate") from None
+    if not server.backend.play(colour, action):
+        raise _RefusedError("illegal move")
+    return ""
+
+
+def _genmove(server: _Server, arguments: list[str]) -> str:
+    action = server.backend.choose(_colour(arguments[0]))
+    return "resign" if action is None else vertex(action, server.backend.size)
+
+
+def _undo(server: _Server, _: list[str]) -> str:
+    if not server.backend.undo():
+        raise _RefusedError("cannot undo")
+    return ""
+
+
+def _showboard(server: _Server, _: list[str]) -> str:
+    return "\n" + go_board.draw(server.backend.board())
+
+
+_Handler = Callable[[_Server, list[str]], str]
+# command -> how many arguments it has (None: whatever comes is ignored), what answers it
+_COMMANDS: dict[str, tuple[int | None, _Handler]] = {
+    "protocol_version": (0, lambda server, _: "2"),
+    "name": (0, lambda server, _: server.name),
+    "version": (0, lambda server, _: server.version),
+    "known_command": (1, lambda server, arguments: "true" if arguments[0] in _COMMANDS else "false"),
+    "list_commands": (0, lambda server, _: "\n".join(_COMMANDS)),
+    "quit": (0, lambda server, _: ""),
+    "boardsize": (1, _boardsize),
+    "clear_board": (0, _clear_board),
+    "komi": (1, _komi),
+    "play": (2, _play),
+    "genmove": (1, _genmove),
+    "undo": (0, _undo),
+    "showboard": (0, _showboard),
+    "final_score": (0, lambda server, _: go_board.score(server.backend.board(), server.backend.komi)),
+    "time_settings": (None, lambda server, _: ""),
+    "time_left": (None, lambda server, _: ""),
+    "kgs-time_settings": (None, lambda server, _: ""),
+}

@@ -1,0 +1,129 @@
+"""What `purejax-sc plot` writes: the curves of runs side by side, and the table of their scores."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from purejax_sc.results import plots, statistics
+from purejax_sc.results.compare import Comparison, Estimate, Row, Task, compare, on_scales
+from purejax_sc.results.curves import on_grid
+from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.labelled_runs import read_runs
+from purejax_sc.results.statistics import CONFIDENCE
+
+AGGREGATES: dict[str, statistics.Statistic] = {"mean": statistics.mean, "iqm": statistics.iqm}
+NAMES = {"mean": "mean", "iqm": "interquartile mean"}
+SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps: the grid of curves over all tasks
+
+
+def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Comparison:
+    """Compare runs, draw them into `out` and write the table beside it. Raises RunError before it writes anything.
+
+    Args:
+      arguments: `DIR` or `LABEL=DIR` each; see `labelled_runs`.
+      out:       the image; its suffix is a file format of matplotlib, and with .csv it is the table.
+      aggregate: "mean" or "iqm", drawn over seeds.
+
+    Returns:
+      what was compared, with the rows of the table.
+    """
+    form = out.suffix.removeprefix(".").lower()
+    plots.check_form(form)
+    _check_writable(out, table_path(out))
+    comparison = compare(read_runs(arguments))
+    files = {out: plots.encode(draw(comparison, aggregate), form), table_path(out): to_csv(comparison.rows)}
+    try:
+        replace_files(files)
+    except OSError as error:
+        raise RunError(f"cannot write {out} ({error.strerror}): choose another place with --out") from None
+    return comparison
+
+
+def table_path(out: Path) -> Path:
+    """Where the table goes that belongs to an image."""
+    return out.with_suffix(".csv")
+
+
+def draw(comparison: Comparison, aggregate: str) -> Figure:
+    """A panel per task, and one over all tasks for the methods found on each. aggregate: a name of `AGGREGATES`."""
+    tasks, methods = comparison.tasks, comparison.methods
+    panels = len(tasks) + bool(methods)
+    rows = math.isqrt(panels)
+    columns = -(-panels // rows)
+    figure = Figure(figsize=(8, 5) if panels == 1 else (5 * columns, 4 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    labels = dict.fromkeys(label for task in tasks for label in task.runs)
+    colors = {label: f"C{i % 10}" for i, label in enumerate(labels)}
+    for task, panel in zip(tasks, axes, strict=False):
+        for label, run in task.runs.items():
+            plots.draw_curves(panel, run.curves, label, colors[label], AGGREGATES[aggregate])
+        _finish(panel, task.env, "environment steps per seed", f"episode return, {NAMES[aggregate]} over seeds")
+    for label in methods:
+        _draw_all_tasks(axes[len(tasks)], tasks, label, colors[label], AGGREGATES[aggregate])
+    if methods:
+        ylabel = f"normalised return, {NAMES[aggregate]} over seeds"
+        _finish(axes[len(tasks)], "all environments", "share of the common range of steps", ylabel)
+    for empty in axes[panels:]:
+        empty.remove()
+    return figure
+
+
+def _draw_all_tasks(axes: Axes, tasks: Sequence[Task], label: str, color: str, statistic: statistics.Statistic) -> None:
+    """A method's normalised returns against the share of each task's range, since tasks differ in length."""
+    grids = [task.grid[0] + SHARES * (task.grid[-1] - task.grid[0]) for task in tasks]
+    curves = [on_grid(task.runs[label].curves, grid) for task, grid in zip(tasks, grids, strict=True)]
+    strata = on_scales(tasks, curves)
+    interval = statistics.stratified_interval(strata, statistic, CONFIDENCE, statistics.DRAWN_RESAMPLES)
+    plots.draw_band(axes, SHARES, statistic(*strata, axis=0), interval, label, color)
+
+
+def _finish(axes: Axes, title: str, xlabel: str, ylabel: str) -> None:
+    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    # labels are names of directories: neither a leading underscore nor a dollar sign means anything
+    legend = axes.legend(axes.lines, [str(line.get_label()) for line in axes.lines], fontsize="small")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def to_csv(rows: Sequence[Row]) -> bytes:
+    """The table: a line per row, an estimate as three columns (name, name_low, name_high), empty for None."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(_columns())
+    for row in rows:
+        parts = ((x.value, *(x.interval or (None, None))) if isinstance(x, Estimate) else (x,) for x in row)
+        writer.writerow([_cell(x) for part in parts for x in part])
+    return buffer.getvalue().encode()
+
+
+def _columns() -> list[str]:
+    return [name for field, kind in Row.__annotations__.items() for name in _names(field, kind)]
+
+
+def _names(field: str, kind: type) -> Iterator[str]:
+    yield field
+    if kind is Estimate:
+        yield from (f"{field}_low", f"{field}_high")
+
+
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:.7g}"
+
+
+def _check_writable(out: Path, table: Path) -> None:
+    """Refuse what cannot be replaced, and a table that is not one of ours: --out runs/a/metrics.png has such a one."""
+    if not out.parent.is_dir():
+        raise RunError(f"{out.parent} is not a directory: make it, or choose another place with --out")
+    for path in (out, table):
+        if path.is_dir():
+            raise RunError(f"{path} is a directory: choose another name with --out")
+    if table.exists() and not table.read_bytes().startswith(",".join(Row._fields[:4]).encode()):
+        raise RunError(f"{table} exists and is no table of this command: choose another name with --out")

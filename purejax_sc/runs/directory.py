@@ -1,0 +1,98 @@
+"""Run directories: begun, found again, replaced. Nothing is removed that no run wrote."""
+
+import shutil
+from pathlib import Path
+
+import jax
+
+import purejax_sc
+from purejax_sc.config import Config, ConfigError, load, to_tree, to_yaml
+from purejax_sc.results.files import RunError, replace_file
+
+CHECKPOINTS, DAMAGED = "checkpoints", "checkpoints.damaged"
+_FILES = (
+    "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", CHECKPOINTS, DAMAGED,
+    "evaluation.json",
+)  # fmt: skip
+_WRITER = "# written by purejax_sc "  # the first line of config.yaml, before the version
+EARLIER = "0.1.0 or earlier"  # the versions that did not note which they were
+
+
+def start_directory(out: Path, config: Config, force: bool, resume: bool) -> None:
+    """Make a directory that holds only config.yaml, or find the one to go on with. Raises RunError."""
+    try:
+        if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
+            _admit(out, config, force, resume)
+        out.mkdir(parents=True, exist_ok=True)
+        write_config(out, config)
+    except OSError as error:
+        raise RunError(f"cannot write {out} ({error.strerror}): choose another directory with --out") from None
+
+
+def write_config(out: Path, config: Config) -> None:
+    replace_file(out / "config.yaml", f"{_WRITER}{purejax_sc.__version__}\n{to_yaml(config)}".encode())
+
+
+def check_same(out: Path, config: Config) -> None:
+    """Raise RunError unless `out` holds a run of this configuration."""
+    path = out / "config.yaml"
+    if not path.is_file():
+        raise RunError(f"{out} is not a run directory (no config.yaml): give the run's own directory with --out")
+    try:
+        known = load(path)
+    except ConfigError as error:
+        raise RunError(explain(f"{path} cannot be resumed: {error}", _version(path))) from None
+    key = difference(known, config)
+    if key:
+        raise RunError(
+            f"{out} was trained with another {key}: resume with the run's own configuration, {out}/config.yaml"
+        )
+
+
+def difference(one: Config, other: Config) -> str | None:
+    """The first key in which two configurations differ, but for those that only say where and how a run is kept."""
+    flat = [dict(jax.tree_util.tree_leaves_with_path(to_tree(config))) for config in (one, other)]
+    names = {path: ".".join(str(part.key) for part in path if hasattr(part, "key")) for path in {**flat[0], **flat[1]}}
+    for path, name in names.items():
+        free = name.startswith(("checkpoint.", "host.")) or name in ("train.data_shards", "atari.threads")
+        if not free and flat[0].get(path) != flat[1].get(path):
+            return name
+    return None
+
+
+def explain(reason: str, version: str, cure: str = "") -> str:
+    """Why something that `version` wrote cannot be used, and what to do: if another version wrote it, to use that."""
+    here = purejax_sc.__version__
+    if version != here:
+        return f"{reason}; version {version} wrote it, and this is {here}: use the version that wrote it"
+    return f"{reason}: {cure}" if cure else reason
+
+
+def _version(path: Path) -> str:
+    """Which version wrote this config.yaml."""
+    try:
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+    except (OSError, UnicodeDecodeError):  # damaged, which is no matter of versions
+        return purejax_sc.__version__
+    return first.removeprefix(_WRITER) if first.startswith(_WRITER) else EARLIER
+
+
+def _admit(out: Path, config: Config, force: bool, resume: bool) -> None:
+    """Settle what to do about something that is there already. Raises RunError where nothing was asked for."""
+    if resume:
+        check_same(out, config)
+    elif force:
+        _remove_run(out)
+    else:
+        raise RunError(
+            f"{out} exists: choose another directory with --out, --resume to go on, or --force to replace it"
+        )
+
+
+def _remove_run(out: Path) -> None:
+    if out.is_symlink() or not (out / "config.yaml").is_file():
+        raise RunError(f"{out} is not a run directory (no config.yaml), so --force leaves it alone: use --out")
+    strange = [path.name for path in sorted(out.iterdir()) if not any(path.match(pattern) for pattern in _FILES)]
+    if strange:
+        raise RunError(f"{out} also holds {strange[0]!r}, which no run writes, so --force leaves it alone: use --out")
+    shutil.rmtree(out)

@@ -1,0 +1,44 @@
+"""Agents without training, and run directories that hold them."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from purejax_sc import networks
+from purejax_sc.agent import muesli
+from purejax_sc.config import Config
+from purejax_sc.envs import make_env
+from purejax_sc.runs.checkpoint import Agents, Checkpoints
+from purejax_sc.training.devices import make_layout
+from purejax_sc.training.iteration import TrainState
+from purejax_sc.types import Env
+
+
+def untrained(config: Config, seeds: tuple[int, ...] = (0,), env: Env | None = None) -> Agents:
+    """Learners as training would begin with them, one per seed."""
+    init, keys = _initialiser(config, env), [jax.random.key(seed) for seed in seeds]
+    return Agents(config, list(seeds), jax.device_get(jax.jit(jax.vmap(init))(jax.numpy.stack(keys))))
+
+
+def two_minds(config: Config, seeds: tuple[int, ...] = (3, 4), env: Env | None = None) -> Agents:
+    """Parameters of zeros, but that the target network prefers action 1 by a logit of 1, the online one action 0."""
+    shapes = jax.eval_shape(_initialiser(config, env), jax.random.key(0))
+    learner = jax.tree.map(lambda x: np.zeros((len(seeds), *x.shape), x.dtype), shapes)
+    for action, params in enumerate((learner.params, learner.target)):
+        params.root_policy["params"]["Dense_0"]["bias"][:, action] = 1.0
+    return Agents(config, list(seeds), learner)
+
+
+def save(agents: Agents, directory: Path) -> Path:
+    """A directory with a checkpoint as `train` writes it, for whoever needs its learner only."""
+    layout = make_layout(len(agents.seeds), 1, "vmap")
+    states = TrainState(agents.learner, (), (), (), (), jax.random.split(jax.random.key(0), len(agents.seeds)))
+    directory.mkdir(parents=True, exist_ok=True)
+    Checkpoints(directory, agents.config, layout, agents.seeds).save(0, states, 0.0)
+    return directory
+
+
+def _initialiser(config: Config, env: Env | None):
+    spec = (env or make_env(config)).spec
+    return muesli.make_learner(config, networks.make_model(config, spec), spec).init
