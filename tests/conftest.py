@@ -1,4 +1,4 @@
-"""Settings of all tests: no silent broadcasting between ranks, eight devices, one cache of compiled programs."""
+"""Settings of all tests: no silent promotion of ranks or dtypes, eight devices, one cache of compiled programs."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_num_cpu_devices", 8)
 
 # Most tests compile for longer than they run. With these they compile three times as fast, into slower programs than

@@ -174,7 +174,7 @@ def advance(env: Env, players: tuple[Player, ...], state: PlayState) -> PlayStat
     reward = jnp.where(mine, step.reward, -step.reward)
     episodes = Episodes(
         episode_return=before.episode_return + jnp.where(before.running, reward, 0.0),
-        length=before.length + before.running,
+        length=before.length + before.running.astype(jnp.int32),
         running=before.running & (step.discount != 0.0) & ~step.truncated,
         metrics=jax.tree.map(lambda old, new: jnp.where(before.running, new, old), before.metrics, step.metrics),
     )

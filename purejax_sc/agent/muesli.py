@@ -168,7 +168,7 @@ def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hype
     The last state has not been acted in: the target policy stands in for the behaviour there.
     """
     behaviour = jax.nn.softmax(jnp.concatenate([logits_mu, logits_target[-1:]]))
-    uniform = legal.astype(behaviour.dtype) / transforms.count_legal(legal)
+    uniform = legal.astype(behaviour.dtype) / transforms.count_legal(legal, behaviour.dtype)
     rest = 1.0 - hyper.prior_behaviour - hyper.prior_uniform
     mixture = rest * jnp.exp(logits_target) + hyper.prior_behaviour * behaviour + hyper.prior_uniform * uniform
     return masked_logits(jnp.log(mixture), legal)

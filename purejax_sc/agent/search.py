@@ -70,7 +70,8 @@ def make_search(model: Model, spec: EnvSpec, simulations: int, kind: Kind = "muz
         )
         gamma = -discount if spec.two_player else discount
         expand = partial(_expand, model, spec.num_actions, gamma)
-        found = policy(params, key, root, expand, simulations, invalid_actions=~legal)
+        with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
+            found = policy(params, key, root, expand, simulations, invalid_actions=~legal)
         return SearchResult(found.action, found.action_weights, found.search_tree.summary().value)
 
     return search

@@ -94,12 +94,12 @@ def with_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
     """A policy [..., A] in which a share of the actions is drawn uniformly from the legal ones [..., A]."""
     chex.assert_equal_shape([probs, legal])
     chex.assert_type([probs, legal], [float, bool])
-    return (1.0 - share) * probs + share * legal.astype(probs.dtype) / count_legal(legal)
+    return (1.0 - share) * probs + share * legal.astype(probs.dtype) / count_legal(legal, probs.dtype)
 
 
-def count_legal(legal: Array) -> Array:
-    """How many actions are legal, float32 [..., 1] of legal [..., A]."""
-    return jnp.sum(legal, axis=-1, keepdims=True).astype(jnp.float32)
+def count_legal(legal: Array, dtype: Any) -> Array:
+    """How many actions are legal, [..., 1] in a float type, of legal [..., A]."""
+    return jnp.sum(legal, axis=-1, keepdims=True).astype(dtype)
 
 
 def init_moment() -> Moment:

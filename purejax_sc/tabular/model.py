@@ -28,7 +28,7 @@ def init_tables(key: Key, num_states: int, num_actions: int) -> Tables:
     v = jax.random.normal(key_v, (num_states,))
     r = jax.random.normal(key_r, (num_states, num_actions))
     # Dirichlet(1) is normalised Exp(1); the tiny offset keeps the logarithm finite
-    weights = jax.random.exponential(key_p, (num_states, num_actions, num_states)) + jnp.finfo(jnp.float32).tiny
+    weights = jax.random.exponential(key_p, (num_states, num_actions, num_states)) + float(jnp.finfo(jnp.float32).tiny)
     return Tables(v, r, jnp.log(weights / jnp.sum(weights, axis=-1, keepdims=True)))
 
 

@@ -185,7 +185,7 @@ def make_chunk(trainer: Trainer) -> Callable[[DeviceState, Hyper, Array], tuple[
 
         state, totals = jax.lax.fori_loop(0, n, body, (state, zeros))
         state, judged = trainer.judge(state)
-        return state, jax.tree.map(lambda x: x / n, totals) | judged
+        return state, jax.tree.map(lambda x: x / n.astype(x.dtype), totals) | judged
 
     return chunk
 

@@ -178,6 +178,7 @@ def test_retrace_equals_rlax():
     np.testing.assert_allclose(returns.retrace(*arguments("retrace", x, 0.7)), expected, rtol=1e-5, atol=1e-6)
 
 
+@jax.numpy_dtype_promotion("standard")  # rlax multiplies masks
 def test_vtrace_equals_rlax():
     x = batch((6, 3))
     args = arguments("vtrace", x, 0.7)
@@ -186,6 +187,7 @@ def test_vtrace_equals_rlax():
     np.testing.assert_allclose(returns.vtrace(*args), errors + x["v_tm1"], rtol=1e-5, atol=1e-5)
 
 
+@jax.numpy_dtype_promotion("standard")
 def test_vtrace_and_its_action_return_equal_rlax():
     # The learner's action return: r + d (lambda G' + (1 - lambda) v'), the last one bootstraps from v'.
     x = batch((6,))

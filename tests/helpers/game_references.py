@@ -214,7 +214,7 @@ def minimax_tic_tac_toe() -> Player:
         best[code, list(moves)] = True
 
     def act(state, obs, memory, key):
-        stones = obs.frame[..., 0] + 2 * obs.frame[..., 1]
+        stones = obs.frame[..., 0].astype(int) + 2 * obs.frame[..., 1].astype(int)
         code = stones.reshape(-1, 9) @ 3 ** jnp.arange(9)
         return _choose(jnp.asarray(best)[code], key), memory
 

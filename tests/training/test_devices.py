@@ -16,8 +16,8 @@ from purejax_sc.config import Config, ConfigError, load
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
 from purejax_sc.training import devices
+from purejax_sc.training.anakin import replay_bytes
 from purejax_sc.training.devices import DATA, SEED, make_layout
-from purejax_sc.training.iteration import replay_bytes
 from purejax_sc.training.mesh import compile_program, make_local_trainer
 
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.acting import episodes
+from purejax_sc.acting.policy import act
 from purejax_sc.config import Config, from_tree
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
@@ -84,8 +85,8 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
     state = trainer.init(jax.random.key(0))
     model = make_model(small, env.spec)
     long = config(train=SMALL["train"] | {"sequence_length": 64})
-    act = jax.jit(lambda driver, key: act(env, model, state.learner.params, driver, (), key, long.hyper, long))
-    sequence = act(state.driver, jax.random.key(1))[2]
+    act_long = jax.jit(lambda driver, key: act(env, model, state.learner.params, driver, (), key, long.hyper, long))
+    sequence = act_long(state.driver, jax.random.key(1))[2]
     reward, discount = np.asarray(sequence.reward), np.asarray(sequence.discount)
     assert set(np.unique(discount)) == {-1.0, 0.0}
     assert set(np.unique(reward)) == {0.0, 1.0}  # who moves last has won, or filled the board
