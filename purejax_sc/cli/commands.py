@@ -295,7 +295,8 @@ def match(
     DIR may be `random`: uniformly random moves. Several play a round robin, which gives Elo ratings. Against an engine
     every seed plays, and has each colour in half of the games:
 
-    purejax-sc match runs/go_5x5 --opponent "gnugo --mode gtp --level 1 --chinese-rules --positional-superko"
+    purejax-sc match runs/go_5x5 --opponent "gnugo --mode gtp --level 1 --chinese-rules --positional-superko
+    --play-out-aftermath --capture-all-dead"
     """
     options.check_search(search, simulations)
     if simulations and sampled:
