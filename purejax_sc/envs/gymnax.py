@@ -43,7 +43,8 @@ def make_gymnax(name: str, options: EnvOptions) -> Env:
     is_minatar = name.endswith("-MinAtar")
     check_options(f"gymnax/{name}", options, ("max_steps", *arguments, *(("sticky_actions",) if is_minatar else ())))
     chosen = {argument: getattr(options, option) for option, argument in arguments.items()}
-    environment, params = gymnax.make(name, **{argument: x for argument, x in chosen.items() if x is not None})
+    with lenient_promotion():
+        environment, params = gymnax.make(name, **{argument: x for argument, x in chosen.items() if x is not None})
     if not isinstance(environment.action_space(params), spaces.Discrete):
         raise ConfigError(f"env='gymnax/{name}' has continuous actions, but the agent needs discrete actions")
     if options.max_steps is not None:

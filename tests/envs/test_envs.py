@@ -188,8 +188,8 @@ def test_stream_and_statistics_match_a_slow_replay():
                 assert (reward[t, b], discount[t, b], states.obs.first[t, b]) == (0, 0, True)
                 continue
             count, total = count + 1, total + count + 1
-            terminated = actions[t, b] == 1
-            dead = bool(~terminated & (count == limit))
+            terminated = bool(actions[t, b] == 1)
+            dead = not terminated and count == limit
             assert (reward[t, b], discount[t, b]) == (count, 1 - terminated)
             if terminated or dead:
                 expected[t] += 1, total, count
@@ -222,6 +222,7 @@ def test_a_changed_mover_passes_through_and_rewards_are_summed_for_the_mover():
 # --- gymnax ---
 
 
+@jax.numpy_dtype_promotion("standard")  # for gymnax itself
 def test_cartpole_agrees_with_gymnax():
     env, (theirs, params) = make("gymnax/CartPole-v1"), gymnax.make("CartPole-v1")
     step, key = jax.jit(env.step), jax.random.key(3)
@@ -297,6 +298,7 @@ def test_sticky_actions_repeat_the_executed_action_with_their_probability():
     np.testing.assert_array_equal(states.obs.prev_action[:, 0], given)  # what the agent asked for, not what was done
 
 
+@jax.numpy_dtype_promotion("standard")
 def test_listed_gymnax_environments_are_those_with_discrete_actions():
     registered = [name for name in gymnax.registered_envs if not name.startswith("MNIST")]  # that one downloads
     discrete = []

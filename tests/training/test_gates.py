@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.batches import batch_of, hyper_of, make
-from helpers.configs import assert_close, small
+from helpers.configs import assert_close
 
 from purejax_sc.agent.consistency import UPDATES
-from purejax_sc.training.anakin import make_train
 from purejax_sc.types import Gates, LearnerState, Params
 
 NAMES = tuple(UPDATES)
@@ -48,15 +47,3 @@ def test_no_two_updates_have_one_gradient(swept):
     """So that the test above can fail."""
     rows = np.concatenate([np.reshape(x, (len(NAMES) + 1, -1)) for x in jax.tree.leaves(swept)], axis=1)
     assert all(np.abs(rows[i] - rows[j]).max() > 1e-4 for i in range(len(rows)) for j in range(i))
-
-
-def test_whole_runs_sweep_updates_in_one_program():
-    config = small()
-    train = make_train(config)
-    hypers = jax.tree.map(lambda x: jnp.full(2, x), config.hyper)._replace(gates=stacked(("dyna", "direct")))
-    states, _ = jax.jit(jax.vmap(train, (None, 0)))(jax.random.key(0), hypers)
-    for row, name in enumerate(("dyna", "direct")):
-        single, _ = jax.jit(make_train(small(sc={"update": name})))(jax.random.key(0))
-        assert_close(
-            jax.tree.map(lambda x, i=row: x[i], states.learner.params), single.learner.params, rtol=2e-3, atol=2e-5
-        )
