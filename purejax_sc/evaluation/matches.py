@@ -14,14 +14,15 @@ from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import MAX_STEPS, Player
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind
-from purejax_sc.config import Config, ConfigError
+from purejax_sc.config import Config
 from purejax_sc.envs import make_env
 from purejax_sc.envs.pgx import GO_KOMI, go_size
 from purejax_sc.evaluation import engines
 from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.networks import make_model
-from purejax_sc.results.files import RunError, new_directory, replace_files
+from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.runs.checkpoint import load_agents
 from purejax_sc.types import Env, Key, Params
@@ -101,21 +102,17 @@ def run(
     """
     if opponent is None and len(names) == 1:
         raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
-    new_directory(out)
-    try:
+    with new_directory(out, say):
         if opponent is None:
             report, games = round_robin(names, options, say), dict[str, str]()
         else:
             report, games = against_engine(names, opponent, options, say)
-    except (ConfigError, RunError):
-        out.rmdir()  # empty until the end: a mistake leaves nothing
-        raise
-    report = {"command": command} | report
-    text = json.dumps(report, indent=2, allow_nan=False)
-    files = {out / FILE: f"{text}\n".encode()}
-    if games:
-        (out / GAMES).mkdir()
-    replace_files(files | {out / GAMES / name: sgf.encode() for name, sgf in games.items()})
+        report = {"command": command} | report
+        text = json.dumps(report, indent=2, allow_nan=False)
+        files = {out / FILE: f"{text}\n".encode()}
+        if games:
+            (out / GAMES).mkdir()
+        replace_files(files | {out / GAMES / name: sgf.encode() for name, sgf in games.items()})
     return report
 
 

@@ -38,10 +38,7 @@ def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Compar
     _check_writable(out, table_path(out))
     comparison = compare(read_runs(arguments))
     files = {out: plots.encode(draw(comparison, aggregate), form), table_path(out): to_csv(comparison.rows)}
-    try:
-        replace_files(files)
-    except OSError as error:
-        raise RunError(f"cannot write {out} ({error.strerror}): choose another place with --out") from None
+    replace_files(files)
     return comparison
 
 

@@ -1,6 +1,9 @@
-"""Files that appear whole, and directories that are new."""
+"""Files that appear whole."""
 
-from collections.abc import Mapping
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -9,7 +12,10 @@ class RunError(RuntimeError):
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that readers, and whoever comes after a kill, see the old one or the new one, both whole."""
+    """Write a file so that readers, and whoever comes after a kill, see the old one or the new one, both whole.
+
+    Raises RunError if it cannot be written.
+    """
     replace_files({path: data})
 
 
@@ -19,19 +25,33 @@ def replace_files(files: Mapping[Path, bytes]) -> None:
     try:
         for path, data in files.items():
             temporaries[path].write_bytes(data)
-    except OSError:
-        for temporary in temporaries.values():
-            temporary.unlink(missing_ok=True)
-        raise
-    for path, temporary in temporaries.items():
-        temporary.replace(path)
-
-
-def new_directory(out: Path) -> None:
-    """Make a directory for results. Raises RunError if something is there already, or if it cannot be made."""
-    try:
-        if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
-            raise RunError(f"{out} exists: choose another directory with --out, or remove it")
-        out.mkdir(parents=True, exist_ok=True)
+        for path, temporary in temporaries.items():
+            temporary.replace(path)
     except OSError as error:
-        raise RunError(f"cannot write {out} ({error.strerror}): choose another directory with --out") from None
+        _remove(temporaries.values())
+        raise unwritable(path, error) from None
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """Take away what there is of these files, as far as that can be done."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in a line: what the operating system says, wherever a library put that."""
+    text = str(error)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EROFS, errno.EACCES, errno.ENOENT):
+        if os.strerror(number) in text:
+            return os.strerror(number)
+    lines = text.strip().splitlines()
+    return lines[0][:120] if lines else type(error).__name__
+
+
+def unwritable(path: Path, error: OSError) -> RunError:
+    """The line for what could not be written: the cure is the same whatever it was."""
+    return RunError(
+        f"cannot write {path} ({reason(error)}): see that there is room and that it may be written, or choose"
+        " another directory"
+    )

@@ -5,10 +5,11 @@ recurrent state and keys) and, unless left out, `replay`, and `facts` as JSON. S
 processes of a run write and read together.
 """
 
+import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -26,8 +27,10 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import network_spec
 from purejax_sc.envs.base import DriverState
-from purejax_sc.results.files import RunError
-from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, difference, explain
+from purejax_sc.results.files import RunError, reason, replace_file
+from purejax_sc.results.lock import UNLOCKED, Lock
+from purejax_sc.runs import digests
+from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, NEWEST, difference, explain
 from purejax_sc.training import devices, replay
 from purejax_sc.training.devices import Layout
 from purejax_sc.training.iteration import AnyState
@@ -42,16 +45,31 @@ Warn = Callable[[str], None]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what Orbax logs about items that are left unread, and Python about reads that another's failure ends."""
+    """Silence what Orbax logs, and what Python says of threads and reads that another's failure ends."""
     hook, logger = sys.unraisablehook, logging.getLogger("absl")
     level = logger.level
     sys.unraisablehook = lambda _: None
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
         sys.unraisablehook = hook
         logger.setLevel(level)
+
+
+@contextmanager
+def _writing(out: Path, what: str) -> Iterator[None]:
+    """Whatever Orbax and TensorStore raise while they write becomes a RunError; what their threads say is not heard."""
+    try:
+        with _quiet():
+            yield
+    except RunError:
+        raise
+    except Exception as error:
+        raise RunError(
+            f"cannot write {what} of {out} ({reason(error)}): see that there is room and that it may be written, then"
+            f" go on with --resume"
+        ) from None
 
 
 class Agents(NamedTuple):
@@ -63,31 +81,55 @@ class Agents(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """Where an earlier part of a run got to: iterations done, the states after them, seconds of the devices."""
+    """Where an earlier part of a run got to: iterations done, the states after them, seconds of the devices.
+
+    rows: digest of the rows of metrics.csv up to then, None if an older version wrote them.
+    """
 
     done: int
     states: AnyState
     run_seconds: float
+    rows: str | None
 
 
 class Checkpoints:
     """The checkpoints of one run directory. Raises RunError for what cannot be written."""
 
-    def __init__(self, out: Path, config: Config, layout: Layout, seeds: list[int]) -> None:
-        self._out, self._config, self._layout = out, config, layout
+    def __init__(self, out: Path, config: Config, layout: Layout, seeds: list[int], lock: Lock = UNLOCKED) -> None:
+        """lock: on `out`."""
+        self._out, self._config, self._layout, self._lock = out, config, layout, lock
         self._seeds, self._num_rows = seeds, len(seeds)
         # Synchronous: the states are donated to the next chunk, and a save costs less than most chunks.
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=config.checkpoint.keep,
-            enable_async_checkpointing=False,
-            cleanup_tmp_directories=True,
-        )
-        self._manager = ocp.CheckpointManager((out / CHECKPOINTS).resolve(), options=options)
+        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False, cleanup_tmp_directories=True)
+        self._folder = (out / CHECKPOINTS).resolve()
+        with _writing(out, "checkpoints"):
+            self._manager = ocp.CheckpointManager(self._folder, options=options)
 
-    def save(self, done: int, states: AnyState, run_seconds: float) -> None:
-        """Write the states after `done` iterations, and drop the oldest checkpoint if there are too many."""
+    def save(self, done: int, states: AnyState, run_seconds: float, rows: str) -> None:
+        """Write the states after `done` iterations, and drop the oldest checkpoints if there are too many.
+
+        rows: digest of the rows of metrics.csv up to now. Raises RunError, and then leaves the checkpoints before.
+        """
         if done in self._manager.all_steps():
             return
+        self._lock.check()
+        try:
+            with _writing(self._out, f"checkpoint {done}"):
+                self._write(done, states, run_seconds)
+                devices.on_first_process(lambda: self._seal(done, rows))
+                for step in sorted(self._manager.all_steps())[: -self._config.checkpoint.keep]:
+                    self._manager.delete(step)
+        except RunError:
+            for path in self._folder.glob("*.orbax-checkpoint-tmp*"):  # it may take the room that the summary needs
+                shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    def _seal(self, done: int, rows: str) -> None:
+        """Only now is the checkpoint there. That there was one is also noted beside them, in case all are lost."""
+        digests.seal(self._folder / str(done), done, rows)
+        replace_file(self._out / NEWEST, f"{json.dumps({'newest': done})}\n".encode())
+
+    def _write(self, done: int, states: AnyState, run_seconds: float) -> None:
         if self._layout.rows > self._num_rows:
             states = jax.tree.map(lambda x: x[: self._num_rows], states)
         facts = {
@@ -114,13 +156,13 @@ class Checkpoints:
           warn:   is told what was skipped or left out.
         """
 
-        def read(done: int, facts: Facts) -> Restored:
+        def read(done: int, facts: Facts, rows: str | None) -> Restored:
             self._check_same(facts)
-            return Restored(done, self._read(done, facts, shapes, fresh, warn), facts["run_seconds"])
+            return Restored(done, self._read(done, facts, shapes, fresh, warn), facts["run_seconds"], rows)
 
         restored = _newest(self._manager, self._out, read, warn)
-        if restored is not None:
-            self._set_aside([step for step in self._manager.all_steps() if step > restored.done])
+        done = restored.done if restored else -1
+        self._set_aside([step for step in self._manager.all_steps() if step > done])
         return restored
 
     def _check_same(self, facts: Facts) -> None:
@@ -203,39 +245,77 @@ def load_agents(directory: Path, warn: Warn) -> Agents:
     with _quiet():
         manager = ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(read_only=True))
 
-    def read(done: int, facts: Facts) -> Agents:
+    def read(done: int, facts: Facts, rows: str | None) -> Agents:
         config = _config(directory, facts)
         item = ocp.args.StandardRestore(_learner_shapes(config, len(facts["seeds"])))
         return Agents(config, facts["seeds"], manager.restore(done, args=ocp.args.Composite(learner=item)).learner)
 
-    agents = _newest(manager, directory, read, warn)
+    agents = _newest(manager, directory, read, warn, items=("learner",))
     if agents is None:
         raise RunError(f"{folder} holds no readable checkpoint: give a directory written by train")
     return agents
 
 
 @_quiet()
-def _newest(manager: ocp.CheckpointManager, directory: Path, read: Callable[[int, Facts], T], warn: Warn) -> T | None:
-    """What `read` makes of the newest checkpoint that it can read, None where there is no checkpoint.
+def _newest(
+    manager: ocp.CheckpointManager,
+    directory: Path,
+    read: Callable[[int, Facts, str | None], T],
+    warn: Warn,
+    items: Sequence[str] | None = None,
+) -> T | None:
+    """What `read` makes of the newest checkpoint that is whole, None where none was ever finished.
 
-    Raises RunError if there are some and none can be read, because they are damaged or of another version.
+    items: the names of those that it reads; None is all. Raises RunError if there are some and none can be used,
+    because they are damaged or of another version, or if all are gone.
     """
     steps, version = sorted(manager.all_steps(), reverse=True), purejax_sc.__version__
+    _miss_newest(directory, steps, warn)
+    damaged = 0
     for done in steps:
         try:
             facts = manager.restore(done, args=ocp.args.Composite(facts=ocp.args.JsonRestore())).facts
             version = facts.get("version", EARLIER)
-            return read(done, facts)
+            rows = _verify(directory / CHECKPOINTS / str(done), facts, items)
+            return read(done, facts, rows)
+        except digests.UnfinishedError:
+            warn(f"checkpoint {done} was not finished: it is left out")
         except RunError:
             raise
         except Exception as error:  # Orbax and TensorStore raise whatever they meet
-            lines = str(error).strip().splitlines()
-            reason = lines[0][:120] if lines else type(error).__name__
-            warn(f"checkpoint {done} cannot be read ({reason}): trying the one before")
-    if steps:
-        reason = f"none of the {len(steps)} checkpoint(s) in {directory / CHECKPOINTS} can be read"
-        raise RunError(explain(reason, version, "bring one back from a copy, or start again with another --out"))
+            damaged += 1
+            before = ": trying the one before" if done != steps[-1] else ""
+            warn(f"checkpoint {done} cannot be used ({reason(error)}){before}")
+    if damaged or (directory / NEWEST).exists():
+        what = f"none of the {damaged} checkpoint(s) in {directory / CHECKPOINTS} can be used"
+        what = what if damaged else f"the checkpoints of {directory} are gone"
+        raise RunError(explain(what, version, "bring one back from a copy, or start again with another --out"))
     return None
+
+
+def _miss_newest(directory: Path, steps: Sequence[int], warn: Warn) -> None:
+    """Say so if the newest checkpoint is not there, but others are."""
+    try:
+        newest = json.loads((directory / NEWEST).read_text(encoding="utf-8"))["newest"]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return  # none yet, or no matter
+    if steps and steps[0] < newest:
+        warn(f"checkpoint {newest} is missing: trying the one before")
+
+
+def _verify(step: Path, facts: Facts, items: Sequence[str] | None) -> str | None:
+    """Digest of the rows that belong to a checkpoint that is as it was written; None where a version wrote it that
+    made no digests. All processes come to the same end. Raises DamageError and UnfinishedError."""
+    if "version" not in facts and not (step / digests.FILE).exists():
+        return None
+    rows, error = None, None
+    try:
+        rows = digests.verify(step, None if items is None else ("facts", *items))
+    except (digests.DamageError, digests.UnfinishedError) as caught:
+        error = caught
+    if devices.any_process(error is not None):
+        raise error or digests.DamageError("another process finds it damaged")
+    return rows
 
 
 def _config(directory: Path, facts: Facts) -> Config:

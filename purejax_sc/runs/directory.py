@@ -1,32 +1,52 @@
 """Run directories: begun, found again, replaced. Nothing is removed that no run wrote."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
 
 import purejax_sc
 from purejax_sc.config import Config, ConfigError, load, to_tree, to_yaml
-from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.results.files import RunError, replace_file, unwritable
+from purejax_sc.results.lock import LOCK, Lock, is_free, lock
 
-CHECKPOINTS, DAMAGED = "checkpoints", "checkpoints.damaged"
+CHECKPOINTS, DAMAGED, NEWEST = "checkpoints", "checkpoints.damaged", "checkpoints.json"
 _FILES = (
-    "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", CHECKPOINTS, DAMAGED,
-    "evaluation.json",
+    "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", "evaluation.json",
+    CHECKPOINTS, DAMAGED, NEWEST, LOCK,
 )  # fmt: skip
 _WRITER = "# written by purejax_sc "  # the first line of config.yaml, before the version
 EARLIER = "0.1.0 or earlier"  # the versions that did not note which they were
 
 
-def start_directory(out: Path, config: Config, force: bool, resume: bool) -> None:
-    """Make a directory that holds only config.yaml, or find the one to go on with. Raises RunError."""
+def claim_directory(out: Path, config: Config, force: bool, resume: bool, say: Callable[[str], None]) -> Lock:
+    """Find the directory to go on with or to replace, or make a new one, and lock it. Raises RunError.
+
+    Nothing in it is changed yet.
+    """
     try:
-        if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
-            _admit(out, config, force, resume)
+        _admit(out, config, force, resume)
         out.mkdir(parents=True, exist_ok=True)
-        write_config(out, config)
+        held = lock(out, say)
     except OSError as error:
-        raise RunError(f"cannot write {out} ({error.strerror}): choose another directory with --out") from None
+        raise unwritable(out, error) from None
+    try:
+        _admit(out, config, force, resume)  # another command may have been quicker
+    except RunError:
+        held.close()
+        raise
+    return held
+
+
+def start_directory(out: Path, config: Config, force: bool) -> None:
+    """Write config.yaml to a claimed directory, from which `force` removes an older run before. Raises RunError."""
+    try:
+        if force:
+            _remove_run(out)
+    except OSError as error:
+        raise unwritable(out, error) from None
+    write_config(out, config)
 
 
 def write_config(out: Path, config: Config) -> None:
@@ -78,21 +98,33 @@ def _version(path: Path) -> str:
 
 
 def _admit(out: Path, config: Config, force: bool, resume: bool) -> None:
-    """Settle what to do about something that is there already. Raises RunError where nothing was asked for."""
+    """Raise RunError if something is there already that was not asked for."""
+    if is_free(out):
+        return
     if resume:
         check_same(out, config)
     elif force:
-        _remove_run(out)
+        _check_run(out)
     else:
         raise RunError(
             f"{out} exists: choose another directory with --out, --resume to go on, or --force to replace it"
         )
 
 
-def _remove_run(out: Path) -> None:
+def _check_run(out: Path) -> None:
+    """Raise RunError unless all in it is of a run."""
     if out.is_symlink() or not (out / "config.yaml").is_file():
         raise RunError(f"{out} is not a run directory (no config.yaml), so --force leaves it alone: use --out")
     strange = [path.name for path in sorted(out.iterdir()) if not any(path.match(pattern) for pattern in _FILES)]
     if strange:
         raise RunError(f"{out} also holds {strange[0]!r}, which no run writes, so --force leaves it alone: use --out")
-    shutil.rmtree(out)
+
+
+def _remove_run(out: Path) -> None:
+    """Remove all but the lock, which this process holds; last what says that it is a run, in case of a kill."""
+    paths = [path for path in out.iterdir() if path.name != LOCK]
+    for path in sorted(paths, key=lambda path: path.name == "config.yaml"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

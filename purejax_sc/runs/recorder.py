@@ -1,6 +1,7 @@
 """The files of a running experiment. Each appears whole, but for TensorBoard's."""
 
 import importlib.metadata
+import itertools
 import json
 import platform
 import time
@@ -9,13 +10,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from tensorboardX import SummaryWriter
 
 import purejax_sc
 from purejax_sc.config import Config
 from purejax_sc.results import plots
 from purejax_sc.results.curves import Curves, summarise
 from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.results.lock import UNLOCKED, Lock
+from purejax_sc.runs import digests
+from purejax_sc.runs.events import Events
 from purejax_sc.training.compiled import Point
 
 METRICS_SECONDS = 1.0  # metrics.csv is written whole, and no more often than this
@@ -26,44 +29,53 @@ FIXED = ("seed", "update", "env_steps", "wall_time")  # columns before the metri
 class Recorder:
     """Keeps the log points of a run, and its directory up to date."""
 
-    def __init__(self, out: Path, config: Config, seeds: list[int], writes: bool = True) -> None:
-        """writes: False on all processes of a run but the first, which then only keep count."""
-        self._out, self._config, self._writes = out, config, writes
+    def __init__(self, out: Path, config: Config, seeds: list[int], writes: bool = True, lock: Lock = UNLOCKED) -> None:
+        """writes: False on all processes of a run but the first, which then only keep count.  lock: on `out`."""
+        self._out, self._config, self._writes, self._lock = out, config, writes, lock
         self.seeds = seeds
         self.run_seconds = 0.0  # that the devices needed
         self._points: list[Point] = []
         self._lines: list[str] = []
         self._saved = self._plotted = time.perf_counter()
-        self._writer: SummaryWriter | None = None
+        self._events: Events | None = None
 
     @property
     def wall_seconds(self) -> float:
         """From the start of the run to its last log point, without the time between parts of it."""
         return self._points[-1].wall_time if self._points else 0.0
 
-    def resume(self, update: int, run_seconds: float) -> None:
-        """Take up the rows in metrics.csv up to `update`, which a run of the same seeds wrote. Raises RunError."""
+    @property
+    def digest(self) -> str:
+        """Of all rows so far, which a checkpoint notes."""
+        return digests.of_text(self._lines)
+
+    def resume(self, update: int, run_seconds: float, digest: str | None = None) -> None:
+        """Take up the rows in metrics.csv up to `update`, which a run of the same seeds wrote.
+
+        digest: what they had when the checkpoint was written, None for one of an older version. Raises RunError.
+        """
         path = self._out / "metrics.csv"
         try:
             header, *lines = path.read_text(encoding="utf-8").splitlines()
-            names = header.split(",")
-            rows = [dict(zip(names, line.split(","), strict=True)) for line in lines]
-            kept = [i for i, row in enumerate(rows) if int(row["update"]) <= update]
-            groups = [kept[i : i + len(self.seeds)] for i in range(0, len(kept), len(self.seeds))]
-            self._points = [_point([rows[i] for i in group], self.seeds) for group in groups]
+            kept = list(itertools.takewhile(lambda line: _update(line) <= update, lines))
+            rows = [dict(zip(header.split(","), line.split(","), strict=True)) for line in kept]
+            groups = [rows[i : i + len(self.seeds)] for i in range(0, len(rows), len(self.seeds))]
+            self._points = [_point(group, self.seeds) for group in groups]
             complete = bool(self._points) and self._points[-1].update == update
-        except (OSError, UnicodeDecodeError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError):
             complete = False
         if not complete:
             raise RunError(f"{path} lacks rows of this run before update {update}: bring it back, or start another run")
-        self._lines = [header, *(lines[i] for i in kept)]
+        self._lines = [header, *kept]
+        if digest not in (None, self.digest):
+            raise RunError(
+                f"{path} is not as this run wrote it up to update {update}: bring it back, or start another run"
+            )
         self.run_seconds = run_seconds
 
     def add(self, point: Point, seconds: float) -> None:
         """Note a log point that took the devices `seconds`."""
         self.run_seconds += seconds
-        if self._writer is None and self._writes:  # events after the last known point come again
-            self._writer = SummaryWriter(str(self._out), flush_secs=10, purge_step=point.env_steps)
         if not self._lines:
             self._lines.append(",".join([*FIXED, *point.metrics]))
         self._points.append(point)
@@ -80,14 +92,16 @@ class Recorder:
 
     def close(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Bring every file up to date and return the summary, which takes up `facts`."""
-        if self._writer is not None:
-            self._writer.close()
-        if self._points:
-            self.save_metrics()
-            self._save_plot()
-        summary = self._summary(facts)
-        text = json.dumps(summary, indent=2, allow_nan=False)
-        self._replace("summary.json", f"{text}\n".encode())
+        try:
+            if self._points:
+                self.save_metrics()
+                self._save_plot()
+            summary = self._summary(facts)
+            text = json.dumps(summary, indent=2, allow_nan=False)
+            self._replace("summary.json", f"{text}\n".encode())
+        finally:
+            if self._events is not None:
+                self._events.close()
         return summary
 
     def curves(self) -> Curves:
@@ -101,21 +115,23 @@ class Recorder:
         self._saved = time.perf_counter()
 
     def _add_events(self, point: Point) -> None:
-        if self._writer is None:
+        if not self._writes:
             return
-        for name, values in point.metrics.items():
-            known = values[np.isfinite(values)]
-            if len(known):
-                self._writer.add_scalar(name, known.mean(), point.env_steps)
-        for seed, value in zip(self.seeds, point.metrics["episode_return"], strict=True):
-            if np.isfinite(value):
-                self._writer.add_scalar(f"episode_return/seed_{seed}", value, point.env_steps)
+        if self._events is None:
+            self._lock.check()
+            self._events = Events(self._out, point.env_steps)
+        known = {name: values[np.isfinite(values)] for name, values in point.metrics.items()}
+        means = {name: values.mean() for name, values in known.items() if len(values)}
+        returns = zip(self.seeds, point.metrics["episode_return"], strict=True)
+        each = {f"episode_return/seed_{seed}": value for seed, value in returns if np.isfinite(value)}
+        self._events.add(means | each, point.env_steps)
 
     def _save_plot(self) -> None:
         self._replace("curves.png", plots.draw_run(self.curves(), self._config.env))
 
     def _replace(self, name: str, data: bytes) -> None:
         if self._writes:
+            self._lock.check()
             replace_file(self._out / name, data)
 
     def _summary(self, facts: dict[str, Any]) -> dict[str, Any]:
@@ -147,6 +163,14 @@ def _versions() -> dict[str, str]:
 
 def _cell(name: str, value: float) -> str:
     return "" if name.startswith("episode_") and np.isnan(value) else f"{value:.7g}"  # empty: no episode ended
+
+
+def _update(line: str) -> float:
+    """Of a row in metrics.csv; infinite where it cannot be read: it and those after it are not taken up."""
+    try:
+        return int(line.split(",")[1])
+    except (ValueError, IndexError):
+        return np.inf
 
 
 def _point(rows: list[dict[str, str]], seeds: list[int]) -> Point:

@@ -4,8 +4,8 @@ The loop over log points is Python; everything between two of them is one compil
 checkpoints and the guard against non-finite numbers live here, between the chunks.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +16,10 @@ import numpy as np
 from purejax_sc import envs
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs.host import HostEnvs, HostProgram
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, reason
+from purejax_sc.results.lock import UNLOCKED, Lock, drop_if_empty
 from purejax_sc.runs.checkpoint import Checkpoints, Restored
-from purejax_sc.runs.directory import start_directory
+from purejax_sc.runs.directory import claim_directory, start_directory
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.recorder import Recorder
 from purejax_sc.runs.stopping import stop_requests
@@ -93,14 +94,28 @@ def train(
     first = jax.process_index() == 0
     progress = progress if first else SILENT
     compile_ = _prepare(config, seeds, layout, resume, progress, factories)  # before anything is written
-    devices.on_first_process(lambda: start_directory(out, config, force, resume))
-    progress.say("compiling")
-    with compiling():
-        program = compile_()
-    progress.say(f"compiled in {program.seconds:.1f} s")
-    recorder, checkpoints = Recorder(out, config, seeds, writes=first), Checkpoints(out, config, layout, seeds)
-    run = _Run(config, program, recorder, checkpoints, progress)
-    return _finish(run, _restore(run) if resume else None, command)
+    with _claimed(out, config, force, resume, progress) as lock:
+        progress.say("compiling")
+        with compiling():
+            program = compile_()
+        progress.say(f"compiled in {program.seconds:.1f} s")
+        devices.on_first_process(lambda: start_directory(out, config, force))
+        recorder, checkpoints = Recorder(out, config, seeds, first, lock), Checkpoints(out, config, layout, seeds, lock)
+        run = _Run(config, program, recorder, checkpoints, progress)
+        return _finish(run, _restore(run) if resume else None, command)
+
+
+@contextmanager
+def _claimed(out: Path, config: Config, force: bool, resume: bool, progress: Progress) -> Iterator[Lock]:
+    """The directory `out` for this run alone; the first process sees to it. A failure leaves no empty directory."""
+    locks: list[Lock] = []
+    devices.on_first_process(lambda: locks.append(claim_directory(out, config, force, resume, progress.say)))
+    try:
+        yield locks[0] if locks else UNLOCKED
+    finally:
+        if locks:
+            drop_if_empty(out)
+            locks[0].close()
 
 
 class _Run(NamedTuple):
@@ -138,7 +153,7 @@ def _restore(run: _Run) -> Restored | None:
     """Where an earlier part of the run got to, None if nowhere; the recorder takes up its rows. Raises RunError."""
     restored = run.checkpoints.restore(run.program.shapes, run.program.init, run.progress.say)
     if restored:
-        run.recorder.resume(restored.done * run.config.updates_per_iteration, restored.run_seconds)
+        run.recorder.resume(restored.done * run.config.updates_per_iteration, restored.run_seconds, restored.rows)
     return restored
 
 
@@ -146,20 +161,26 @@ def _finish(run: _Run, restored: Restored | None, command: str | None) -> dict[s
     """Train to the end and return the summary, which is written however the run ends."""
     per_iteration = run.config.steps_per_iteration * len(run.recorder.seeds)
     run.progress.start(run.config.num_iterations * per_iteration, restored.done * per_iteration if restored else 0)
-    status = "stopped"
+    facts = {"command": command, "compile_seconds": run.program.seconds, "memory": run.program.memory}
     try:
         with stop_requests(run.progress.say) as requested:
             _loop(run, restored, requested)
-        status = "complete"
-    except NonFiniteError:
-        status = "non-finite"
+    except BaseException as error:
+        with suppress(RunError):  # what ended the run is told, not what else cannot be written
+            run.recorder.close(_end(error) | facts)
         raise
     finally:
         run.progress.close()
         run.program.close()
-        facts = {"status": status, "command": command, "compile_seconds": run.program.seconds}
-        summary = run.recorder.close(facts | {"memory": run.program.memory})
-    return summary
+    return run.recorder.close({"status": "complete"} | facts)
+
+
+def _end(error: BaseException) -> dict[str, Any]:
+    """How a run ended that did not come to its end, for its summary."""
+    if isinstance(error, KeyboardInterrupt):
+        return {"status": "stopped"}
+    status = "non-finite" if isinstance(error, NonFiniteError) else "failed"
+    return {"status": status, "reason": reason(error)}
 
 
 def _loop(run: _Run, restored: Restored | None, requested: Callable[[], bool]) -> None:
@@ -176,7 +197,7 @@ def _loop(run: _Run, restored: Restored | None, requested: Callable[[], bool]) -
         stop = devices.any_process(requested())
         if stop or done_now == config.num_iterations or point.update - saved >= config.checkpoint.updates:
             recorder.save_metrics()  # first: a checkpoint never knows more than metrics.csv
-            run.checkpoints.save(done_now, states_now, recorder.run_seconds)
+            run.checkpoints.save(done_now, states_now, recorder.run_seconds, recorder.digest)
             saved = point.update
         if stop:
             raise KeyboardInterrupt

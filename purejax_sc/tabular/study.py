@@ -10,7 +10,8 @@ import numpy as np
 
 from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
-from purejax_sc.results.files import new_directory, replace_file
+from purejax_sc.results.files import replace_file
+from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number
 from purejax_sc.tabular import compiled, figures
 from purejax_sc.tabular.compiled import Method, Record
@@ -50,8 +51,13 @@ def run(
     """
     settings = parse(overrides)
     check(tasks, settings, num_seeds)
-    new_directory(out)
-    records = [record for task in tasks for record in run_task(task, settings, num_seeds, say)]
+    with new_directory(out, say):
+        records = [record for task in tasks for record in run_task(task, settings, num_seeds, say)]
+        return _write(out, records, settings, command)
+
+
+def _write(out: Path, records: Sequence[Record], settings: Sequence[Setting], command: str | None) -> dict[str, Any]:
+    """All files of a study; the summary is returned."""
     replace_file(out / "curves.csv", curves_csv(records).encode())
     scores = [score for record in records for score in summarise(record)]
     summary = {

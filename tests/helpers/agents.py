@@ -35,7 +35,7 @@ def save(agents: Agents, directory: Path) -> Path:
     layout = make_layout(len(agents.seeds), 1, "vmap")
     states = TrainState(agents.learner, (), (), (), (), jax.random.split(jax.random.key(0), len(agents.seeds)))
     directory.mkdir(parents=True, exist_ok=True)
-    Checkpoints(directory, agents.config, layout, agents.seeds).save(0, states, 0.0)
+    Checkpoints(directory, agents.config, layout, agents.seeds).save(0, states, 0.0, rows="")
     return directory
 
 

@@ -21,7 +21,7 @@ from purejax_sc import config
 from purejax_sc.cli.commands import main
 from purejax_sc.config import Config
 from purejax_sc.results.files import RunError
-from purejax_sc.runs import checkpoint
+from purejax_sc.runs import checkpoint, digests
 from purejax_sc.runs.directory import difference
 from purejax_sc.runs.train import train
 from purejax_sc.training import replay
@@ -94,7 +94,8 @@ def test_rows_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
     count(tmp_path / "whole", overrides=EVERY)
     stop_counting(tmp_path / "half", 8, overrides=EVERY)
     rows = (tmp_path / "whole" / "metrics.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "half" / "metrics.csv").write_text("".join(rows[:7]))  # one log point more than the checkpoint knows
+    with (tmp_path / "half" / "metrics.csv").open("a") as file:
+        file.writelines(rows[5:7])  # one log point more than the checkpoint knows
     count(tmp_path / "half", overrides=EVERY, resume=True)
     assert table(tmp_path / "half") == table(tmp_path / "whole")
 
@@ -112,7 +113,7 @@ def test_a_truncated_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> 
     stop_counting(half, 8, overrides=EVERY)
     truncate(half / "checkpoints" / "8")
     count(half, overrides=EVERY, resume=True, progress=watch)
-    assert [line for line in watch.said if line.startswith("checkpoint 8 cannot be read")]
+    assert [line for line in watch.said if line.startswith("checkpoint 8 cannot be used")]
     assert table(half) == table(whole)
     assert (half / "checkpoints.damaged" / "8").is_dir()
     assert {path.name for path in (half / "checkpoints").iterdir()} == {"8", "12", "16"}
@@ -124,7 +125,7 @@ def test_agents_are_read_from_the_checkpoint_before_a_truncated_one(half: Path) 
     agents = checkpoint.load_agents(half, warnings.append)
     assert agents.learner.updates.tolist() == [4, 4]
     assert len(warnings) == 1
-    assert warnings[0].startswith("checkpoint 8 cannot be read")
+    assert warnings[0].startswith("checkpoint 8 cannot be used")
 
 
 def test_nothing_but_damaged_checkpoints_is_one_line(tmp_path: Path) -> None:
@@ -193,8 +194,11 @@ def test_the_replay_can_be_left_out(tmp_path: Path) -> None:
 def note(step: Path, **changes: object) -> None:
     """Change the facts of a checkpoint; None takes one out."""
     (path,) = (step / "facts").rglob("metadata")
-    facts = json.loads(path.read_text()) | changes
+    facts = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({key: value for key, value in facts.items() if value is not None}))
+    (step / digests.FILE).unlink(missing_ok=True)
+    if facts["version"]:  # those before made no digests
+        digests.seal(step, int(step.name), "")
 
 
 @pytest.mark.parametrize(("version", "words"), [("7.0", "version 7.0"), (None, "version 0.1.0 or earlier")])
@@ -211,7 +215,7 @@ def test_a_checkpoint_of_another_version_names_it(tmp_path: Path, version: str |
     for step in (out / "checkpoints").iterdir():
         note(step, version=version, config=tree)
     said: list[str] = []
-    with pytest.raises(RunError, match=rf"none of the 2 checkpoint\(s\) .* can be read; {wrote}"):
+    with pytest.raises(RunError, match=rf"none of the 2 checkpoint\(s\) .* can be used; {wrote}"):
         checkpoint.load_agents(out, said.append)  # for the counter is no agent
     assert len(said) == 2
 

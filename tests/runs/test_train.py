@@ -18,7 +18,7 @@ from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.runs.train import NonFiniteError
 from purejax_sc.training.compiled import chunk_sizes
 
-FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints"}
+FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints", "checkpoints.json", ".lock"}
 
 
 def test_smoke_run_leaves_every_file(whole: Path, small: Config) -> None:
