@@ -56,6 +56,8 @@ def _read_metrics(directory: Path) -> dict[str, np.ndarray]:
         curves = {name: column.reshape(-1, seeds).T for name, column in columns.items()}
         if not (np.diff(curves["env_steps"][0], prepend=-np.inf) > 0).all():
             raise ValueError("steps that do not grow")
+        if (curves["seed"] != curves["seed"][:, :1]).any() or (curves["env_steps"] != curves["env_steps"][:1]).any():
+            raise ValueError("rows that are missing, doubled or out of order")
     except ValueError:
         raise RunError(f"{path} is damaged or holds no rows: repeat the run, or leave it out") from None
     return curves
