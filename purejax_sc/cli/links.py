@@ -1,6 +1,7 @@
 """Lines of JSON between the processes of a run, over TCP, and the addresses at which they meet."""
 
 import json
+import os
 import socket
 import threading
 from typing import Any, NamedTuple
@@ -82,7 +83,8 @@ def listen(address: Address) -> socket.socket:
         family = socket.AF_INET6 if both else socket.AF_INET
         return socket.create_server(("", address.port), family=family, dualstack_ipv6=both)
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
         raise UserError(
-            f"--coordinator {address.text}: process 0 cannot listen at port {address.port} ({error.strerror}): choose"
-            " another port, or end what uses this one"
+            f"--coordinator {address.text}: process 0 cannot listen at port {address.port} ({reason}): choose another"
+            " port, or end what uses this one"
         ) from None

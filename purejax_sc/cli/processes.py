@@ -93,6 +93,7 @@ def joined(
         raise
     others.finish()
     jax.distributed.shutdown()
+    others.close()
 
 
 def _initialize(place: Place) -> None:

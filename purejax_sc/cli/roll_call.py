@@ -36,9 +36,9 @@ def gather(place: Place, facts: Facts, say: Say) -> dict[int, Link]:
 
     The port is free again, for JAX. Raises UserError, which the others learn.
     """
-    joined: dict[int, Link] = {}
-    with listen(place.address) as listener, _told(joined):
-        clock, strangers = _Clock(place, say), list[Link]()
+    joined, strangers = dict[int, Link](), list[Link]()
+    with listen(place.address) as listener, _settled(joined, strangers):
+        clock = _Clock(place, say)
         while missing := [i for i in range(1, place.num) if i not in joined]:
             clock.check(missing)
             watched: list[Any] = [listener, *strangers, *joined.values()]
@@ -56,8 +56,30 @@ def gather(place: Place, facts: Facts, say: Say) -> dict[int, Link]:
 def attend(place: Place, facts: Facts, say: Say) -> Link:
     """As another process: find the first one and wait for its verdict. Returns the link to it. Raises UserError."""
     clock = _Clock(place, say)
-    link, missing = _connect(place, clock), [0]
-    link.send({"process": place.process, "facts": dict(facts)})
+    link = _connect(place, clock)
+    try:
+        link.send({"process": place.process, "facts": dict(facts)})
+        _hear_verdict(link, place, clock)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def difference(process: int, theirs: Facts, ours: Facts) -> str | None:
+    """The first thing in which a process differs from the first one, as a line; None if they agree."""
+    for key in [*ours, *theirs]:
+        if ours.get(key) != theirs.get(key):
+            return (
+                f"process {process} has {key}={theirs.get(key)}, process 0 has {key}={ours.get(key)}: start all"
+                " processes with the same configuration, options and versions"
+            )
+    return None
+
+
+def _hear_verdict(link: Link, place: Place, clock: "_Clock") -> None:
+    """Wait until the first process says that all are there and agree. Raises UserError."""
+    missing = [0]
     while True:
         clock.check(missing)
         if not select.select([link], [], [], RETRY_SECONDS)[0]:
@@ -73,19 +95,8 @@ def attend(place: Place, facts: Facts, say: Say) -> Link:
             if "end" in message:
                 raise UserError(str(message["end"]))
             if "start" in message:
-                return link
-            missing = message.get("missing", missing)
-
-
-def difference(process: int, theirs: Facts, ours: Facts) -> str | None:
-    """The first thing in which a process differs from the first one, as a line; None if they agree."""
-    for key in [*ours, *theirs]:
-        if ours.get(key) != theirs.get(key):
-            return (
-                f"process {process} has {key}={theirs.get(key)}, process 0 has {key}={ours.get(key)}: start all"
-                " processes with the same configuration, options and versions"
-            )
-    return None
+                return
+            missing = message["missing"]
 
 
 class _Clock:
@@ -112,8 +123,10 @@ def _named(processes: list[int]) -> str:
     """The processes of a list, of which there may be very many."""
     if len(processes) == 1:
         return f"process {processes[0]}"
-    more = f" and {len(processes) - 8} more" if len(processes) > 8 else ""
-    return f"processes {', '.join(map(str, processes[:8]))}{more}"
+    first, last = processes[:8], f"{len(processes) - 8} more"
+    if len(processes) <= 8:
+        first, last = processes[:-1], str(processes[-1])
+    return f"processes {', '.join(map(str, first))} and {last}"
 
 
 def _how(place: Place, missing: list[int]) -> str:
@@ -125,15 +138,19 @@ def _how(place: Place, missing: list[int]) -> str:
 
 
 @contextmanager
-def _told(joined: Mapping[int, Link]) -> Iterator[None]:
-    """What ends the roll call ends it for all who have come."""
+def _settled(joined: Mapping[int, Link], strangers: list[Link]) -> Iterator[None]:
+    """What ends the roll call early ends it for all who have come."""
     try:
         yield
     except (UserError, KeyboardInterrupt) as error:
         text = error.format_message() if isinstance(error, UserError) else "process 0 was stopped: start all again"
         for link in joined.values():
             link.send({"end": text})
+            link.close()
         raise
+    finally:
+        for link in strangers:
+            link.close()
 
 
 def _check_present(joined: Mapping[int, Link], ready: list[Any]) -> None:
@@ -163,7 +180,7 @@ def _admit(stranger: Link, strangers: list[Link], joined: dict[int, Link], place
     if differs := difference(process, messages[0]["facts"], facts):
         raise UserError(differs)
     missing = [i for i in range(1, place.num) if i not in joined]
-    for link in joined.values():
+    for link in joined.values() if missing else ():  # otherwise they hear more soon
         link.send({"missing": missing})
     return None
 

@@ -41,7 +41,8 @@ class Watch:
         self._ends: dict[int, str] = {}  # how others have ended
         self._grace = GRACE_TICKS
         self._changed, self._ending = threading.Condition(), threading.Lock()
-        threading.Thread(target=self._run, name="watch", daemon=True).start()
+        self._over, self._thread = threading.Event(), threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
 
     def tell(self, end: str) -> None:
         """Tell the others how this process ends."""
@@ -67,9 +68,16 @@ class Watch:
         if not self._process:
             self.tell(DONE)
 
+    def close(self) -> None:
+        """Watch no more, after `finish`."""
+        self._over.set()
+        self._thread.join()
+        for link in self._links.values():
+            link.close()
+
     def _run(self) -> None:
         tick = time.monotonic()
-        while True:
+        while not self._over.is_set():
             ready = select.select(list(self._links.values()), [], [], TICK_SECONDS)[0]
             for process, link in list(self._links.items()):
                 if link in ready:
