@@ -44,17 +44,19 @@ class Link:
         except OSError:
             pass
 
-    def receive(self) -> list[Message]:
-        """The messages that are complete by now. Raises ClosedError."""
+    def receive(self) -> Message | None:
+        """The next message, None if it is not complete yet. Raises ClosedError."""
         try:
-            data = self._socket.recv(1 << 16)
-            *lines, self._begun = (self._begun + data).split(b"\n")
-            messages = [json.loads(line) for line in lines]
+            seen = self._socket.recv(1 << 16, socket.MSG_PEEK)
+            self._begun += self._socket.recv(seen.find(b"\n") + 1 or len(seen))
+            message = json.loads(self._begun) if self._begun.endswith(b"\n") else None
         except (OSError, ValueError):
             raise ClosedError from None
-        if not data or len(self._begun) > LONGEST or not all(isinstance(message, dict) for message in messages):
+        if not seen or len(self._begun) > LONGEST or not isinstance(message, dict | None):
             raise ClosedError
-        return messages
+        if message is not None:
+            self._begun = b""
+        return message
 
     def close(self) -> None:
         self._socket.close()

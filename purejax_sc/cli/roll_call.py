@@ -85,18 +85,17 @@ def _hear_verdict(link: Link, place: Place, clock: "_Clock") -> None:
         if not select.select([link], [], [], RETRY_SECONDS)[0]:
             continue
         try:
-            messages = link.receive()
+            message = link.receive() or {}
         except ClosedError:
             raise UserError(
                 f"process 0 is gone from {place.address.text}, or something else listens there: start all processes"
                 " again, with a port of their own"
             ) from None
-        for message in messages:
-            if "end" in message:
-                raise UserError(str(message["end"]))
-            if "start" in message:
-                return
-            missing = message["missing"]
+        if "end" in message:
+            raise UserError(str(message["end"]))
+        if "start" in message:
+            return
+        missing = message.get("missing", missing)
 
 
 class _Clock:
@@ -163,21 +162,21 @@ def _check_present(joined: Mapping[int, Link], ready: list[Any]) -> None:
 def _admit(stranger: Link, strangers: list[Link], joined: dict[int, Link], place: Place, facts: Facts) -> None:
     """Hear who has come, and let it stay if it is one of ours. Raises UserError if it was started for another run."""
     try:
-        messages = stranger.receive()
+        message = stranger.receive()
     except ClosedError:
         strangers.remove(stranger)
         return stranger.close()
-    if not messages:
+    if message is None:
         return None
     strangers.remove(stranger)
-    process = messages[0].get("process")
-    if not isinstance(process, int) or not isinstance(messages[0].get("facts"), dict):
+    process = message.get("process")
+    if not isinstance(process, int) or not isinstance(message.get("facts"), dict):
         return stranger.close()
     if process in joined or process == 0:
         stranger.send({"end": f"there is a process {process} already: give each process its own --process-id"})
         return stranger.close()
     joined[process] = stranger  # first: it shall hear why not
-    if differs := difference(process, messages[0]["facts"], facts):
+    if differs := difference(process, message["facts"], facts):
         raise UserError(differs)
     missing = [i for i in range(1, place.num) if i not in joined]
     for link in joined.values() if missing else ():  # otherwise they hear more soon

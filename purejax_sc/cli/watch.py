@@ -89,7 +89,7 @@ class Watch:
 
     def _read(self, process: int, link: Link) -> None:
         try:
-            messages = link.receive()
+            message = link.receive()
         except ClosedError:
             with self._changed:
                 del self._links[process]
@@ -98,11 +98,10 @@ class Watch:
                 self._give_up(f"lost process {process}")
             return
         self._silent[process] = 0
-        for message in messages:
-            if "lost" in message:
-                self._give_up(message["lost"])
-            if "end" in message:
-                self._hear(message)
+        if message and "lost" in message:
+            self._give_up(message["lost"])
+        if message and "end" in message:
+            self._hear(message)
 
     def _hear(self, message: Message) -> None:
         if not self._process and message["end"] != DONE:  # the first one tells DONE when all are

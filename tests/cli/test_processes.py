@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 from purejax_sc.cli import processes, roll_call
 from purejax_sc.cli.commands import main
-from purejax_sc.cli.links import Link, listen, parse_address
+from purejax_sc.cli.links import Link, Message, listen, parse_address
 from purejax_sc.cli.relay import start_relay
 from purejax_sc.cli.roll_call import Place
 from purejax_sc.cli.setup import UserError
@@ -57,6 +58,17 @@ def place(port: int, process: int, num: int = 2, wait: int = 30) -> Place:
     return Place(parse_address(f"127.0.0.1:{port}"), num, process, wait)
 
 
+def come(port: int, message: Message) -> Link:
+    """A process that speaks once, as soon as the first one listens."""
+    while True:
+        try:
+            link = Link(socket.create_connection(("127.0.0.1", port)))
+        except ConnectionRefusedError:
+            continue
+        link.send(message)
+        return link
+
+
 def refusal(future: "Future[object]") -> str:
     error = future.exception(timeout=30)
     assert isinstance(error, UserError)
@@ -83,8 +95,7 @@ def members() -> Iterator[list[Process]]:
     yield started
     for process in started:
         process.kill()
-        if process.stdin is not None and not process.stdin.closed:  # which `communicate` does, but not twice
-            process.communicate()
+        process.communicate()
 
 
 def tell(process: Process, word: str) -> None:
@@ -95,8 +106,9 @@ def tell(process: Process, word: str) -> None:
 
 def end(process: Process) -> tuple[int, str]:
     """Exit status and stderr."""
-    error = process.communicate(timeout=30)[1]
-    return process.returncode, error
+    status = process.wait(timeout=30)  # `communicate` would close stdin, which ends a member
+    assert process.stderr is not None
+    return status, process.stderr.read()
 
 
 @pytest.mark.parametrize(
@@ -150,6 +162,7 @@ def test_a_cluster_says_which_process_this_is(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(f"SLURM_{name}", value)
     assert processes.find_place(None, None, None, None) == (("localhost:61440", "localhost", 61_440), 3, 2, 300)
     monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_PROCID", "0")
     assert processes.find_place(None, None, None, None) is None
 
 
@@ -171,7 +184,7 @@ def test_processes_that_agree_meet_and_leave_the_port_to_jax() -> None:
         with listen(parse_address(f"127.0.0.1:{port}")):
             links[2].send({"a": 1})
             link = others[0].result()
-            assert link.receive() == [{"a": 1}]
+            assert link.receive() == {"a": 1}
         for each in (*links.values(), link, others[1].result()):
             each.close()
 
@@ -180,13 +193,14 @@ def test_processes_that_differ_all_learn_in_what() -> None:
     port = free_port()
     ours, theirs = {"jax": "1", "train.log_points": "10"}, {"jax": "1", "train.log_points": "5", "sc.new": "0"}
     with ThreadPoolExecutor() as pool:
-        same = pool.submit(roll_call.attend, place(port, 1, 3), ours, pytest.fail)
         first = pool.submit(roll_call.gather, place(port, 0, 3), ours, pytest.fail)
+        same = come(port, {"process": 1, "facts": ours})
+        assert same.receive() == {"missing": [2]}
         other = pool.submit(roll_call.attend, place(port, 2, 3), theirs, pytest.fail)
-        lines = {refusal(future) for future in (first, other)}
         differs = "process 2 has train.log_points=5, process 0 has train.log_points=10"
-        assert lines == {f"{differs}: start all processes with the same configuration, options and versions"}
-        assert refusal(same) in lines
+        line = f"{differs}: start all processes with the same configuration, options and versions"
+        assert [refusal(first), refusal(other), same.receive()] == [line, line, {"end": line}]
+        same.close()
 
 
 def test_what_only_one_side_has_is_a_difference() -> None:
@@ -231,17 +245,18 @@ def test_strangers_are_left_alone_and_nobody_comes_twice() -> None:
     port = free_port()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(roll_call.gather, place(port, 0, 3), {}, lambda text: None)
-        early = pool.submit(roll_call.attend, place(port, 1, 3), {}, pytest.fail)
+        early = come(port, {"process": 1, "facts": {}})
         for data in (b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"process": "1"}\n'):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
                 stranger.sendall(data)
-                assert stranger.recv(1) == b""
+                with suppress(ConnectionResetError):
+                    assert stranger.recv(1) == b""
         with socket.create_connection(("127.0.0.1", port)):  # one that says nothing
             twice = pool.submit(roll_call.attend, place(port, 0, 3), {}, pytest.fail)
             assert refusal(twice) == "there is a process 0 already: give each process its own --process-id"
             late = pool.submit(roll_call.attend, place(port, 2, 3), {}, pytest.fail)
             links = first.result(timeout=30)
-        for link in (*links.values(), early.result(), late.result()):
+        for link in (*links.values(), early, late.result()):
             link.close()
 
 
@@ -249,17 +264,10 @@ def test_a_process_that_leaves_before_all_have_come_ends_the_waiting() -> None:
     port = free_port()
     with ThreadPoolExecutor() as pool:
         first = pool.submit(roll_call.gather, place(port, 0, 3), {}, lambda text: None)
-        other = pool.submit(roll_call.attend, place(port, 1, 3), {}, lambda text: None)
-        while True:  # until process 0 listens
-            try:
-                lost = Link(socket.create_connection(("127.0.0.1", port)))
-                break
-            except ConnectionRefusedError:
-                pass
-        lost.send({"process": 2, "facts": {}})
-        if not other.done():
-            lost.close()
-        assert "process 2 is gone" in refusal(first) or first.exception() is None
+        link = come(port, {"process": 1, "facts": {}})
+        assert link.receive() == {"missing": [2]}
+        link.close()
+        assert refusal(first) == "process 1 is gone before all have come: start all processes again"
 
 
 @pytest.mark.parametrize("lost", [0, 2])
