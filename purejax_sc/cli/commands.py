@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from purejax_sc import __version__
-from purejax_sc.cli import options, tables
+from purejax_sc.cli import options, processes, tables
 from purejax_sc.cli.setup import (
     Interrupted,
     UserError,
@@ -20,8 +20,6 @@ from purejax_sc.cli.setup import (
     command_line,
     fail,
     is_first_process,
-    join_processes,
-    lost_processes,
     refusals,
     speaker,
     watcher,
@@ -54,6 +52,7 @@ def cli(context: click.Context) -> None:
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first one listens.")
 @click.option("--num-processes", type=click.IntRange(min=1), help="How many there are; none under SLURM and the like.")
 @click.option("--process-id", type=click.IntRange(min=0), help="Which one this is, from 0.")
+@click.option("--wait", type=click.IntRange(min=1), help="Seconds until all of them must be there.  [default: 300]")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration and exit.")
 @options.quiet
 @click.option("-h", "--help", "help_", is_flag=True, help="Show this message, and the values in force for CONFIG.")
@@ -70,6 +69,7 @@ def train(
     coordinator: str | None,
     num_processes: int | None,
     process_id: int | None,
+    wait: int | None,
     print_config: bool,
     quiet: bool,
     help_: bool,
@@ -94,14 +94,22 @@ def train(
         return
     if resume and force:
         raise UserError("--resume goes on with a run and --force replaces it: give one of them")
-    join_processes(coordinator, num_processes, process_id)
     directory = out or Path("runs") / Path(config).stem
     stopped = f"stopped: what was written stays in {directory}; --resume goes on from there"
-    with work(MEMORY, stopped, all_cores=seeds > 1 or loaded.train.data_shards > 1), lost_processes(directory):
+    progress = watcher(quiet)
+    place = processes.find_place(coordinator, num_processes, process_id, wait)
+    facts = processes.facts(
+        configs.to_tree(loaded), seeds=seeds, out=directory.absolute(), resume=resume, force=force, placement=placement
+    )
+    cure = f"start them all again with --resume --out {directory}"
+    with (
+        processes.joined(place, facts, speaker(quiet), cure, progress.close) as farewell,
+        work(MEMORY, stopped, all_cores=seeds > 1 or loaded.train.data_shards > 1),
+    ):
         from purejax_sc.runs import train as runs
 
         summary = runs.train(
-            loaded, directory, seeds, placement, force, resume, watcher(quiet), command_line(), at_once(stopped)
+            loaded, directory, seeds, placement, force, resume, progress, command_line(), at_once(stopped, farewell)
         )
     if not quiet and is_first_process():
         tables.print_summary(summary, directory)

@@ -4,23 +4,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def leave_at_once(message: str, status: int) -> Iterator[None]:
+def leave_at_once(message: str, status: int, farewell: Callable[[], None] | None = None) -> Iterator[None]:
     """Inside, Ctrl-C ends the process with `message` on stderr and this exit status, whatever the main thread does.
 
-    No thread and no library is asked before: for where nothing is lost, such as while XLA compiles. Only the main
-    thread can ask for this; in another one nothing changes.
+    No thread and no library is asked before: for where nothing is lost, such as while XLA compiles. `farewell` is
+    called last. Only the main thread can ask for this; in another one nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     read, write = os.pipe()
     os.set_blocking(write, False)
-    watcher = threading.Thread(target=_leave, args=(read, message, status), name="interrupts", daemon=True)
+    watcher = threading.Thread(target=_leave, args=(read, message, status, farewell), name="interrupts", daemon=True)
     watcher.start()
     # a handler in Python is needed for the number of a signal to be written, even one that does nothing
     handler = signal.signal(signal.SIGINT, lambda number, frame: None)
@@ -35,8 +35,10 @@ def leave_at_once(message: str, status: int) -> Iterator[None]:
         os.close(read)
 
 
-def _leave(descriptor: int, message: str, status: int) -> None:
+def _leave(descriptor: int, message: str, status: int, farewell: Callable[[], None] | None) -> None:
     while number := os.read(descriptor, 1):
         if number[0] == signal.SIGINT:
             print(message, file=sys.stderr, flush=True)
+            if farewell is not None:
+                farewell()
             os._exit(status)

@@ -1,4 +1,4 @@
-"""What commands share: one line for every mistake, Ctrl-C, JAX's settings, and other processes of the same run."""
+"""What commands share: one line for every mistake, Ctrl-C, and JAX's settings."""
 
 import os
 import shlex
@@ -13,8 +13,6 @@ import click
 
 if TYPE_CHECKING:
     from purejax_sc.runs.progress import Progress
-
-HEARTBEAT_SECONDS = 30  # after which a silent process counts as lost
 
 
 class UserError(click.ClickException):
@@ -63,11 +61,11 @@ def work(memory: str, stopped: str | None = None, all_cores: bool = False) -> It
         raise UserError(f"out of memory: lower {memory}") from None
 
 
-def at_once(stopped: str) -> Callable[[], AbstractContextManager[None]]:
+def at_once(stopped: str, farewell: Callable[[], None] | None = None) -> Callable[[], AbstractContextManager[None]]:
     """While XLA compiles, Ctrl-C need not wait: the process leaves with the message that it would have had."""
     from purejax_sc.cli import ctrl_c
 
-    return partial(ctrl_c.leave_at_once, line(stopped), Interrupted.exit_code)
+    return partial(ctrl_c.leave_at_once, line(stopped), Interrupted.exit_code, farewell)
 
 
 def speaker(quiet: bool = False) -> Callable[[str], None]:
@@ -102,41 +100,6 @@ def is_first_process() -> bool:
     import jax
 
     return jax.process_index() == 0
-
-
-def join_processes(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Join the other processes of the run: the given ones, or those of a cluster that JAX detects, if any."""
-    import jax
-
-    given = (coordinator, num_processes, process_id)
-    if any(value is not None for value in given) and None in given:
-        raise UserError("--coordinator, --num-processes and --process-id go together: give all three or none")
-    if process_id is not None and num_processes is not None and process_id >= num_processes:
-        raise UserError(f"--process-id {process_id} is not below --num-processes {num_processes}: count from 0")
-    try:
-        jax.distributed.initialize(*given, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
-    except ValueError as error:
-        if coordinator is not None:
-            raise UserError(f"--coordinator {coordinator}: {error}") from None
-        # no cluster was detected: this is the only process
-    except RuntimeError as error:
-        if coordinator is None and "before any JAX calls" in str(error):
-            return  # called from Python, by a process that computes already: it is alone or has joined
-        raise UserError(f"cannot join the other processes: {error}") from None
-
-
-@contextmanager
-def lost_processes(out: Path) -> Iterator[None]:
-    """Where the other processes of a run are gone, leave with a line that says how to go on."""
-    import jax
-
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1 or _out_of_memory(error):
-            raise
-        fail(f"lost another process of this run: start them all again with --resume --out {out}", UserError.exit_code)
-        os._exit(UserError.exit_code)  # an orderly exit would wait for the lost one
 
 
 def _out_of_memory(error: Exception) -> bool:
