@@ -322,11 +322,13 @@ def gtp(directory: Path, simulations: int, search: Any, agent: int | None, seed:
     options.check_search(search, simulations)
     with work("--simulations"):
         from purejax_sc.evaluation import matches
-        from purejax_sc.evaluation.gtp_server import serve
+        from purejax_sc.evaluation.gtp_server import serve_streams
 
         how = matches.MatchOptions(simulations=simulations, search=search or "muzero", seed=seed)
         player = matches.open_player(directory, how, agent, speaker())
-        serve(player, sys.stdin, click.echo, f"purejax_sc {directory.resolve().name}", __version__)
+        name = f"purejax_sc {directory.resolve().name}"
+        with open(sys.stdout.fileno(), "wb", 0, closefd=False) as stdout:
+            serve_streams(player, sys.stdin.buffer, stdout, name, __version__)
 
 
 @cli.command()
