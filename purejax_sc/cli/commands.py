@@ -4,6 +4,7 @@ A command is its options, and one call of what does the work. Libraries are impo
 them, so that `--help` is quick.
 """
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import click
 
 from purejax_sc import __version__
-from purejax_sc.cli import options, tables
+from purejax_sc.cli import options, signals, tables
 from purejax_sc.cli.setup import (
     Interrupted,
     UserError,
@@ -94,14 +95,15 @@ def train(
         return
     if resume and force:
         raise UserError("--resume goes on with a run and --force replaces it: give one of them")
-    join_processes(coordinator, num_processes, process_id)
+    with signals.at_once():
+        join_processes(coordinator, num_processes, process_id)
     directory = out or Path("runs") / Path(config).stem
-    stopped = f"stopped: what was written stays in {directory}; --resume goes on from there"
-    with work(MEMORY, stopped, all_cores=seeds > 1 or loaded.train.data_shards > 1), lost_processes(directory):
+    stays = f"what was written stays in {directory}; --resume goes on from there"
+    with work(MEMORY, stays, all_cores=seeds > 1 or loaded.train.data_shards > 1), lost_processes(directory):
         from purejax_sc.runs import train as runs
 
         summary = runs.train(
-            loaded, directory, seeds, placement, force, resume, watcher(quiet), command_line(), at_once(stopped)
+            loaded, directory, seeds, placement, force, resume, watcher(quiet), command_line(), at_once(stays)
         )
     if not quiet and is_first_process():
         tables.print_summary(summary, directory)
@@ -123,12 +125,12 @@ def sweep(config: str, settings: tuple[str, ...], seeds: int, out: Path | None, 
     sc.update=none,direct,dyna. Each combination of other settings is one more: sc.unroll=3,5.
     """
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
-    stopped = f"stopped: the programs that were done stay in {directory}"
-    with work(f"{MEMORY}, or give fewer values at once", stopped, all_cores=True):
+    stays = f"the programs that were done stay in {directory}"
+    with work(f"{MEMORY}, or give fewer values at once", stays, all_cores=True):
         from purejax_sc.runs import sweep as sweeps
 
         report = sweeps.sweep(
-            config, settings, directory, seeds, placement, watcher(quiet), command_line(), at_once(stopped)
+            config, settings, directory, seeds, placement, watcher(quiet), command_line(), at_once(stays)
         )
     if not quiet:
         tables.print_settings(report["settings"])
@@ -147,15 +149,15 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
     Games that are done are left alone and those that were stopped go on, so that the same command resumes.
     """
     directory = out or Path("runs") / f"atari57_{Path(config).stem}"
-    stopped = f"stopped: the same command goes on from {directory}"
-    with work("replay.capacity or train.batch_sequences", stopped):
+    stays = f"the same command goes on from {directory}"
+    with work("replay.capacity or train.batch_sequences", stays):
         from purejax_sc.config import load
         from purejax_sc.envs.atari_games import SCORES
         from purejax_sc.studies import atari57 as study
 
         chosen = tuple(SCORES) if games is None else tuple(dict.fromkeys(games.split(",")))
         loaded = load(config, overrides)
-        report = study.run(loaded, chosen, directory, watcher(quiet), command_line(), at_once(stopped))
+        report = study.run(loaded, chosen, directory, watcher(quiet), command_line(), at_once(stays))
     if not quiet:
         tables.print_aggregate(report["aggregate"])
         click.echo(f"wrote {directory}/atari57.csv, .json and .png")
@@ -371,7 +373,9 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         cli.main(args, prog_name="purejax-sc", standalone_mode=False)
     except click.Abort:
-        return fail("stopped", Interrupted.exit_code)
+        return fail(signals.message(signal.SIGINT, ""), signals.status(signal.SIGINT))
+    except Interrupted as ended:
+        return fail(ended.format_message(), ended.status)
     except click.ClickException as error:
         return fail(error.format_message(), error.exit_code)
     return 0

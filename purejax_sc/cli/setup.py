@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from purejax_sc.cli import signals
+from purejax_sc.cli.signals import line
 
 if TYPE_CHECKING:
     from purejax_sc.runs.progress import Progress
@@ -22,7 +26,11 @@ class UserError(click.ClickException):
 
 
 class Interrupted(click.ClickException):
-    exit_code = 130  # what shells expect after Ctrl-C
+    """After a signal, see `signals`. status: that the process ends with."""
+
+    def __init__(self, number: int, stays: str) -> None:
+        super().__init__(signals.message(number, stays))
+        self.status = signals.status(number)
 
 
 @contextmanager
@@ -38,11 +46,11 @@ def refusals() -> Iterator[None]:
 
 
 @contextmanager
-def work(memory: str, stopped: str | None = None, all_cores: bool = False) -> Iterator[None]:
+def work(memory: str, stays: str = "", all_cores: bool = False) -> Iterator[None]:
     """Around all that computes: JAX is set up, and whatever a user can do something about ends in one line.
 
     memory:    what to lower where there is not enough of it.
-    stopped:   the line after Ctrl-C, where it has more to say than that.
+    stays:     what the line after Ctrl-C says about the work that was done.
     all_cores: let what is independent run side by side on the cores of a CPU.
     """
     _keep_compiled_programs()
@@ -51,23 +59,20 @@ def work(memory: str, stopped: str | None = None, all_cores: bool = False) -> It
     import jax
 
     try:
-        with refusals():
+        with refusals(), signals.in_order(stays):
             yield
-    except KeyboardInterrupt:
-        if stopped is None:
-            raise
-        raise Interrupted(stopped) from None
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, signals.Ended) else signal.SIGINT
+        raise Interrupted(number, stays) from None
     except jax.errors.JaxRuntimeError as error:
         if not _out_of_memory(error):
             raise
         raise UserError(f"out of memory: lower {memory}") from None
 
 
-def at_once(stopped: str) -> Callable[[], AbstractContextManager[None]]:
-    """While XLA compiles, Ctrl-C need not wait: the process leaves with the message that it would have had."""
-    from purejax_sc.cli import ctrl_c
-
-    return partial(ctrl_c.leave_at_once, line(stopped), Interrupted.exit_code)
+def at_once(stays: str) -> Callable[[], AbstractContextManager[None]]:
+    """While XLA compiles, a signal need not wait: the process leaves with the message that it would have had."""
+    return partial(signals.at_once, stays)
 
 
 def speaker(quiet: bool = False) -> Callable[[str], None]:
@@ -91,10 +96,6 @@ def command_line() -> str:
 def fail(message: str, status: int) -> int:
     click.echo(line(message), err=True)
     return status
-
-
-def line(message: str) -> str:
-    return f"purejax-sc: {' '.join(message.split())}"
 
 
 def is_first_process() -> bool:

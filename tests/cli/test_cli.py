@@ -144,7 +144,8 @@ def test_other_failures_of_the_device_keep_their_traceback() -> None:
 
 def test_ctrl_c_has_the_line_of_its_command() -> None:
     with (
-        pytest.raises(Interrupted, match=r"^stopped: what was written stays$"),
-        work("", "stopped: what was written stays"),
+        pytest.raises(Interrupted, match=r"^stopped: what was written stays$") as caught,
+        work("", "what was written stays"),
     ):
         raise KeyboardInterrupt
+    assert caught.value.status == 130
