@@ -46,28 +46,34 @@ def refusals() -> Iterator[None]:
 
 
 @contextmanager
-def work(memory: str, stays: str = "", all_cores: bool = False) -> Iterator[None]:
+def work(cure: str, stays: str = "", all_cores: bool = False) -> Iterator[None]:
     """Around all that computes: JAX is set up, and whatever a user can do something about ends in one line.
 
-    memory:    what to lower where there is not enough of it.
+    cure:      what to lower where there is not enough memory.
     stays:     what the line after Ctrl-C says about the work that was done.
     all_cores: let what is independent run side by side on the cores of a CPU.
     """
-    _keep_compiled_programs()
-    if all_cores:
-        _use_all_cores()
-    import jax
-
     try:
-        with refusals(), signals.in_order(stays):
+        with refusals(), enough(cure), signals.in_order(stays):
+            _prepare_jax(all_cores)
             yield
     except KeyboardInterrupt as error:
         number = error.number if isinstance(error, signals.Ended) else signal.SIGINT
         raise Interrupted(number, stays) from None
-    except jax.errors.JaxRuntimeError as error:
-        if not _out_of_memory(error):
+
+
+@contextmanager
+def enough(cure: str) -> Iterator[None]:
+    """Turn every error that says that there was too little memory into one line. cure: what to lower."""
+    from purejax_sc import memory
+
+    try:
+        memory.check_start()
+        yield
+    except Exception as error:
+        if not memory.is_missing(error):
             raise
-        raise UserError(f"out of memory: lower {memory}") from None
+        raise UserError(memory.advice(error, cure)) from None
 
 
 def at_once(stays: str) -> Callable[[], AbstractContextManager[None]]:
@@ -131,18 +137,21 @@ def lost_processes(out: Path) -> Iterator[None]:
     """Where the other processes of a run are gone, leave with a line that says how to go on."""
     import jax
 
+    from purejax_sc import memory
+
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1 or _out_of_memory(error):
+        if jax.process_count() == 1 or memory.is_missing(error):
             raise
         fail(f"lost another process of this run: start them all again with --resume --out {out}", UserError.exit_code)
         os._exit(UserError.exit_code)  # an orderly exit would wait for the lost one
 
 
-def _out_of_memory(error: Exception) -> bool:
-    """Compiled programs on a CPU call it an internal error."""
-    return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+def _prepare_jax(all_cores: bool) -> None:
+    _keep_compiled_programs()
+    if all_cores:
+        _use_all_cores()
 
 
 def _keep_compiled_programs() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,18 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purejax_sc import memory
 from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import MAX_STEPS, Player
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind
-from purejax_sc.config import Config, ConfigError
+from purejax_sc.config import Config
 from purejax_sc.envs import make_env
 from purejax_sc.envs.pgx import GO_KOMI, go_size
 from purejax_sc.evaluation import engines
 from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.networks import make_model
-from purejax_sc.results.files import RunError, new_directory, replace_files
+from purejax_sc.results.files import RunError, begun_directory, replace_files
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.runs.checkpoint import load_agents
 from purejax_sc.types import Env, Key, Params
@@ -101,21 +103,17 @@ def run(
     """
     if opponent is None and len(names) == 1:
         raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
-    new_directory(out)
-    try:
+    with begun_directory(out):
         if opponent is None:
             report, games = round_robin(names, options, say), dict[str, str]()
         else:
             report, games = against_engine(names, opponent, options, say)
-    except (ConfigError, RunError):
-        out.rmdir()  # empty until the end: a mistake leaves nothing
-        raise
-    report = {"command": command} | report
-    text = json.dumps(report, indent=2, allow_nan=False)
-    files = {out / FILE: f"{text}\n".encode()}
-    if games:
-        (out / GAMES).mkdir()
-    replace_files(files | {out / GAMES / name: sgf.encode() for name, sgf in games.items()})
+        report = {"command": command} | report
+        text = json.dumps(report, indent=2, allow_nan=False)
+        files = {out / FILE: f"{text}\n".encode()}
+        if games:
+            (out / GAMES).mkdir()
+        replace_files(files | {out / GAMES / name: sgf.encode() for name, sgf in games.items()})
     return report
 
 
@@ -225,17 +223,21 @@ def _summarise_pair(results: np.ndarray) -> dict[str, Any]:
 def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, key: Key) -> np.ndarray:
     """Results [games] of the first entrant: 1, 0 or -1. Seeds meet in turn, each time with either side first."""
 
-    def play(params: tuple[Any, Any], key: Key, num: int) -> Any:
+    def play(params: tuple[Any, Any], key: Key, *, num: int) -> Any:
         sides = [entrant.make_player(x) for entrant, x in zip((one, other), params, strict=True)]
         opened = tuple(episodes.after_opening(side, options.openings) for side in sides)
         return episodes.play(env, opened, key, num, MAX_STEPS).episode_return
 
-    compiled = jax.jit(play, static_argnums=2)
+    programs: dict[int, Any] = {}
     rounds = -(-options.games // 2)
     meetings = min(max(len(one.seeds), len(other.seeds)), rounds)
     results = []
     for i in range(meetings):
         num = 2 * ((i + 1) * rounds // meetings - i * rounds // meetings)
         chosen = tuple(jax.tree.map(lambda x, i=i: x[i % len(x)], entrant.params) for entrant in (one, other))
-        results.append(compiled(chosen, jax.random.fold_in(key, i), num))
+        sides = chosen, jax.random.fold_in(key, i)
+        if num not in programs:
+            program = jax.jit(partial(play, num=num))
+            programs[num] = memory.compiled(program, sides, "the number of games or of simulations")
+        results.append(programs[num](*sides))
     return np.concatenate([np.asarray(x) for x in results])

@@ -1,6 +1,7 @@
 """Files that appear whole, and directories that are new."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -35,3 +36,15 @@ def new_directory(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot write {out} ({error.strerror}): choose another directory with --out") from None
+
+
+@contextmanager
+def begun_directory(out: Path) -> Iterator[None]:
+    """`new_directory`, which is gone again if what is to fill it fails before anything is in it."""
+    new_directory(out)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # something is in it
+            out.rmdir()
+        raise

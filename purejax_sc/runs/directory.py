@@ -1,5 +1,6 @@
 """Run directories: begun, found again, replaced. Nothing is removed that no run wrote."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -18,11 +19,22 @@ _WRITER = "# written by purejax_sc "  # the first line of config.yaml, before th
 EARLIER = "0.1.0 or earlier"  # the versions that did not note which they were
 
 
+def check_directory(out: Path, config: Config, force: bool, resume: bool) -> None:
+    """Raise RunError where `start_directory` would, as far as can be told without touching anything."""
+    if _is_taken(out):
+        _admit(out, config, force, resume)
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise RunError(f"cannot write {out} ({there} is no directory to write to): choose another with --out")
+
+
 def start_directory(out: Path, config: Config, force: bool, resume: bool) -> None:
     """Make a directory that holds only config.yaml, or find the one to go on with. Raises RunError."""
     try:
-        if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
+        if _is_taken(out):
             _admit(out, config, force, resume)
+            if not resume:
+                shutil.rmtree(out)
         out.mkdir(parents=True, exist_ok=True)
         write_config(out, config)
     except OSError as error:
@@ -82,17 +94,21 @@ def _admit(out: Path, config: Config, force: bool, resume: bool) -> None:
     if resume:
         check_same(out, config)
     elif force:
-        _remove_run(out)
+        _check_run(out)
     else:
         raise RunError(
             f"{out} exists: choose another directory with --out, --resume to go on, or --force to replace it"
         )
 
 
-def _remove_run(out: Path) -> None:
+def _is_taken(out: Path) -> bool:
+    return out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir()))
+
+
+def _check_run(out: Path) -> None:
+    """Raise RunError unless this is a run's own directory, with nothing else in it."""
     if out.is_symlink() or not (out / "config.yaml").is_file():
         raise RunError(f"{out} is not a run directory (no config.yaml), so --force leaves it alone: use --out")
     strange = [path.name for path in sorted(out.iterdir()) if not any(path.match(pattern) for pattern in _FILES)]
     if strange:
         raise RunError(f"{out} also holds {strange[0]!r}, which no run writes, so --force leaves it alone: use --out")
-    shutil.rmtree(out)

@@ -14,7 +14,7 @@ import numpy as np
 
 from purejax_sc.config import Config, Hyper
 from purejax_sc.results.curves import Curves, carried_forward, final_returns, summarise
-from purejax_sc.results.files import new_directory, replace_file
+from purejax_sc.results.files import begun_directory, replace_file
 from purejax_sc.runs.directory import write_config
 from purejax_sc.runs.grid import Result, Setting, as_program, parse, programs
 from purejax_sc.runs.progress import SILENT, Progress
@@ -62,14 +62,14 @@ def sweep(
     """
     settings = parse(name, words)
     groups = [_group(part, num_seeds, placement) for part in programs(settings)]  # checks all before writing anything
-    new_directory(out)
-    write_config(out, settings[0].config)
     results: list[Result] = []
     facts: list[dict[str, Any]] = []
-    for number, group in enumerate(groups):
-        log_points, fact = _run(group, f"program {number + 1} of {len(groups)}", progress, compiling)
-        results, facts = [*results, *_results(group, log_points)], [*facts, fact]
-        report = _write(out, results, facts, command)
+    with begun_directory(out):
+        for number, group in enumerate(groups):
+            log_points, fact = _run(group, f"program {number + 1} of {len(groups)}", progress, compiling)
+            results, facts = [*results, *_results(group, log_points)], [*facts, fact]
+            write_config(out, settings[0].config)
+            report = _write(out, results, facts, command)
     return report
 
 

@@ -18,7 +18,7 @@ from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs.host import HostEnvs, HostProgram
 from purejax_sc.results.files import RunError
 from purejax_sc.runs.checkpoint import Checkpoints, Restored
-from purejax_sc.runs.directory import start_directory
+from purejax_sc.runs.directory import check_directory, start_directory
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.recorder import Recorder
 from purejax_sc.runs.stopping import stop_requests
@@ -93,10 +93,11 @@ def train(
     first = jax.process_index() == 0
     progress = progress if first else SILENT
     compile_ = _prepare(config, seeds, layout, resume, progress, factories)  # before anything is written
-    devices.on_first_process(lambda: start_directory(out, config, force, resume))
+    devices.on_first_process(lambda: check_directory(out, config, force, resume))
     progress.say("compiling")
     with compiling():
-        program = compile_()
+        program = compile_()  # which tells whether it fits in memory; until then nothing is lost, made or replaced
+    devices.on_first_process(lambda: start_directory(out, config, force, resume))
     progress.say(f"compiled in {program.seconds:.1f} s")
     recorder, checkpoints = Recorder(out, config, seeds, writes=first), Checkpoints(out, config, layout, seeds)
     run = _Run(config, program, recorder, checkpoints, progress)

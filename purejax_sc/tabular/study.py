@@ -10,7 +10,7 @@ import numpy as np
 
 from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
-from purejax_sc.results.files import new_directory, replace_file
+from purejax_sc.results.files import begun_directory, replace_file
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number
 from purejax_sc.tabular import compiled, figures
 from purejax_sc.tabular.compiled import Method, Record
@@ -50,8 +50,8 @@ def run(
     """
     settings = parse(overrides)
     check(tasks, settings, num_seeds)
-    new_directory(out)
-    records = [record for task in tasks for record in run_task(task, settings, num_seeds, say)]
+    with begun_directory(out):
+        records = [record for task in tasks for record in run_task(task, settings, num_seeds, say)]
     replace_file(out / "curves.csv", curves_csv(records).encode())
     scores = [score for record in records for score in summarise(record)]
     summary = {
