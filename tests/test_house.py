@@ -9,11 +9,13 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "purejax_sc"
 
-# What a wing may import beside `types`, `config` and itself. Everything walks one way, from the paper outwards.
+# What a wing may import beside `types`, `config`, `memory` and itself. Everything walks one way, from the paper
+# outwards.
 ABOVE_NOTHING = {"agent", "envs", "results"}
 UP_TO_RUNS = {"runs", "training", "acting", "networks", "tabular", *ABOVE_NOTHING}
 WINGS: dict[str, set[str]] = {
     "types": set(),
+    "memory": set(),
     "config": set(),
     **{wing: set() for wing in ABOVE_NOTHING},
     "networks": {"agent"},
@@ -54,7 +56,7 @@ def test_imports_run_one_way() -> None:
         wing, *rest = path.relative_to(PACKAGE).with_suffix("").parts
         if wing == "__init__":
             continue
-        known = {"types"} if wing == "agent" and rest[0] in LEAVES else WINGS[wing] | {"types", "config"}
+        known = {"types"} if wing == "agent" and rest[0] in LEAVES else WINGS[wing] | {"types", "config", "memory"}
         strange = {name for name in imports_of(path) if not allowed(name, known | {wing})}
         assert not strange, f"{path.relative_to(PACKAGE)} imports {strange}"
 

@@ -4,6 +4,7 @@ A command is its options, and one call of what does the work. Libraries are impo
 them, so that `--help` is quick.
 """
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,8 @@ from typing import Any
 import click
 
 from purejax_sc import __version__
-from purejax_sc.cli import options, processes, tables
+from purejax_sc.cli import options, processes, signals, tables
 from purejax_sc.cli.setup import (
-    Interrupted,
     UserError,
     at_once,
     command_line,
@@ -95,7 +95,7 @@ def train(
     if resume and force:
         raise UserError("--resume goes on with a run and --force replaces it: give one of them")
     directory = out or Path("runs") / Path(config).stem
-    stopped = f"stopped: what was written stays in {directory}; --resume goes on from there"
+    stays = f"what was written stays in {directory}; --resume goes on from there"
     progress = watcher(quiet)
     place = processes.find_place(coordinator, num_processes, process_id, wait)
     facts = processes.facts(
@@ -104,12 +104,12 @@ def train(
     cure = f"start them all again with --resume --out {directory}"
     with (
         processes.joined(place, facts, speaker(quiet), cure, progress.close) as farewell,
-        work(MEMORY, stopped, all_cores=seeds > 1 or loaded.train.data_shards > 1),
+        work(MEMORY, stays, all_cores=seeds > 1 or loaded.train.data_shards > 1),
     ):
         from purejax_sc.runs import train as runs
 
         summary = runs.train(
-            loaded, directory, seeds, placement, force, resume, progress, command_line(), at_once(stopped, farewell)
+            loaded, directory, seeds, placement, force, resume, progress, command_line(), at_once(stays, farewell)
         )
     if not quiet and is_first_process():
         tables.print_summary(summary, directory)
@@ -131,12 +131,12 @@ def sweep(config: str, settings: tuple[str, ...], seeds: int, out: Path | None, 
     sc.update=none,direct,dyna. Each combination of other settings is one more: sc.unroll=3,5.
     """
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
-    stopped = f"stopped: the programs that were done stay in {directory}"
-    with work(f"{MEMORY}, or give fewer values at once", stopped, all_cores=True):
+    stays = f"the programs that were done stay in {directory}"
+    with work(f"{MEMORY}, or give fewer values at once", stays, all_cores=True):
         from purejax_sc.runs import sweep as sweeps
 
         report = sweeps.sweep(
-            config, settings, directory, seeds, placement, watcher(quiet), command_line(), at_once(stopped)
+            config, settings, directory, seeds, placement, watcher(quiet), command_line(), at_once(stays)
         )
     if not quiet:
         tables.print_settings(report["settings"])
@@ -155,15 +155,15 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
     Games that are done are left alone and those that were stopped go on, so that the same command resumes.
     """
     directory = out or Path("runs") / f"atari57_{Path(config).stem}"
-    stopped = f"stopped: the same command goes on from {directory}"
-    with work("replay.capacity or train.batch_sequences", stopped):
+    stays = f"the same command goes on from {directory}"
+    with work("replay.capacity or train.batch_sequences", stays):
         from purejax_sc.config import load
         from purejax_sc.envs.atari_games import SCORES
         from purejax_sc.studies import atari57 as study
 
         chosen = tuple(SCORES) if games is None else tuple(dict.fromkeys(games.split(",")))
         loaded = load(config, overrides)
-        report = study.run(loaded, chosen, directory, watcher(quiet), command_line(), at_once(stopped))
+        report = study.run(loaded, chosen, directory, watcher(quiet), command_line(), at_once(stays))
     if not quiet:
         tables.print_aggregate(report["aggregate"])
         click.echo(f"wrote {directory}/atari57.csv, .json and .png")
@@ -330,11 +330,13 @@ def gtp(directory: Path, simulations: int, search: Any, agent: int | None, seed:
     options.check_search(search, simulations)
     with work("--simulations"):
         from purejax_sc.evaluation import matches
-        from purejax_sc.evaluation.gtp_server import serve
+        from purejax_sc.evaluation.gtp_server import serve_streams
 
         how = matches.MatchOptions(simulations=simulations, search=search or "muzero", seed=seed)
         player = matches.open_player(directory, how, agent, speaker())
-        serve(player, sys.stdin, click.echo, f"purejax_sc {directory.resolve().name}", __version__)
+        name = f"purejax_sc {directory.resolve().name}"
+        with open(sys.stdout.fileno(), "wb", 0, closefd=False) as stdout:
+            serve_streams(player, sys.stdin.buffer, stdout, name, __version__)
 
 
 @cli.command()
@@ -377,7 +379,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         cli.main(args, prog_name="purejax-sc", standalone_mode=False)
     except click.Abort:
-        return fail("stopped", Interrupted.exit_code)
+        return fail(signals.message(signal.SIGINT, ""), signals.status(signal.SIGINT))
     except click.ClickException as error:
         return fail(error.format_message(), error.exit_code)
     return 0

@@ -84,8 +84,8 @@ def joined(
         _initialize(place)
         yield partial(others.tell, watch.STOPPED)
     except click.ClickException as error:
-        stopped = error.exit_code == Interrupted.exit_code
-        others.end(error.format_message(), error.exit_code, watch.STOPPED if stopped else watch.FAILED)
+        end = watch.STOPPED if isinstance(error, Interrupted) else watch.FAILED
+        others.end(error.format_message(), error.exit_code, end)
     except jax.errors.JaxRuntimeError as error:
         others.explain(f"the processes cannot compute together ({str(error).splitlines()[0][:200]})")
     except BaseException:

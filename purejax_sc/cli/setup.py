@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from purejax_sc.cli import signals
+from purejax_sc.cli.signals import line
 
 if TYPE_CHECKING:
     from purejax_sc.runs.progress import Progress
@@ -20,7 +24,11 @@ class UserError(click.ClickException):
 
 
 class Interrupted(click.ClickException):
-    exit_code = 130  # what shells expect after Ctrl-C
+    """After a signal, see `signals`."""
+
+    def __init__(self, number: int, stays: str) -> None:
+        super().__init__(signals.message(number, stays))
+        self.exit_code = signals.status(number)
 
 
 @contextmanager
@@ -36,36 +44,39 @@ def refusals() -> Iterator[None]:
 
 
 @contextmanager
-def work(memory: str, stopped: str | None = None, all_cores: bool = False) -> Iterator[None]:
+def work(cure: str, stays: str = "", all_cores: bool = False) -> Iterator[None]:
     """Around all that computes: JAX is set up, and whatever a user can do something about ends in one line.
 
-    memory:    what to lower where there is not enough of it.
-    stopped:   the line after Ctrl-C, where it has more to say than that.
+    cure:      what to lower where there is not enough memory.
+    stays:     what the line after Ctrl-C says about the work that was done.
     all_cores: let what is independent run side by side on the cores of a CPU.
     """
-    _keep_compiled_programs()
-    if all_cores:
-        _use_all_cores()
-    import jax
+    try:
+        with refusals(), enough(cure), signals.in_order(stays):
+            _prepare_jax(all_cores)
+            yield
+    except KeyboardInterrupt as error:
+        number = error.number if isinstance(error, signals.Ended) else signal.SIGINT
+        raise Interrupted(number, stays) from None
+
+
+@contextmanager
+def enough(cure: str) -> Iterator[None]:
+    """Turn every error that says that there was too little memory into one line. cure: what to lower."""
+    from purejax_sc import memory
 
     try:
-        with refusals():
-            yield
-    except KeyboardInterrupt:
-        if stopped is None:
+        memory.check_start()
+        yield
+    except Exception as error:
+        if not memory.is_missing(error):
             raise
-        raise Interrupted(stopped) from None
-    except jax.errors.JaxRuntimeError as error:
-        if not _out_of_memory(error):
-            raise
-        raise UserError(f"out of memory: lower {memory}") from None
+        raise UserError(memory.advice(error, cure)) from None
 
 
-def at_once(stopped: str, farewell: Callable[[], None] | None = None) -> Callable[[], AbstractContextManager[None]]:
-    """While XLA compiles, Ctrl-C need not wait: the process leaves with the message that it would have had."""
-    from purejax_sc.cli import ctrl_c
-
-    return partial(ctrl_c.leave_at_once, line(stopped), Interrupted.exit_code, farewell)
+def at_once(stays: str, farewell: Callable[[], None] | None = None) -> Callable[[], AbstractContextManager[None]]:
+    """While XLA compiles, a signal need not wait: the process leaves with the message that it would have had."""
+    return partial(signals.at_once, stays, farewell)
 
 
 def speaker(quiet: bool = False) -> Callable[[str], None]:
@@ -91,10 +102,6 @@ def fail(message: str, status: int) -> int:
     return status
 
 
-def line(message: str) -> str:
-    return f"purejax-sc: {' '.join(message.split())}"
-
-
 def is_first_process() -> bool:
     """Whether this process speaks for all of the run."""
     import jax
@@ -102,9 +109,10 @@ def is_first_process() -> bool:
     return jax.process_index() == 0
 
 
-def _out_of_memory(error: Exception) -> bool:
-    """Compiled programs on a CPU call it an internal error."""
-    return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+def _prepare_jax(all_cores: bool) -> None:
+    _keep_compiled_programs()
+    if all_cores:
+        _use_all_cores()
 
 
 def _keep_compiled_programs() -> None:

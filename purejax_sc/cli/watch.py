@@ -16,7 +16,8 @@ from contextlib import suppress
 from typing import NoReturn
 
 from purejax_sc.cli.links import ClosedError, Link, Message
-from purejax_sc.cli.setup import UserError, line
+from purejax_sc.cli.setup import UserError
+from purejax_sc.cli.signals import line
 
 TICK_SECONDS = 1.0
 SILENT_TICKS = 20  # ticks, not seconds: one that was suspended itself calls nobody lost when it goes on

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc import networks
+from purejax_sc import memory, networks
 from purejax_sc.acting import episodes, host_episodes
 from purejax_sc.acting.episodes import Choose, Episodes, Player
 from purejax_sc.acting.policy import acting_params
@@ -161,7 +161,8 @@ def _on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) 
         return episodes.play(env, sides(params), key, options.episodes, options.max_steps)
 
     rows = acting_params(agents.config, agents.learner), _keys(agents, options)
-    return jax.device_get(jax.jit(over_seeds(play_row, default_placement()))(rows))
+    program = jax.jit(over_seeds(play_row, default_placement()))
+    return jax.device_get(memory.compiled(program, (rows,), "the number of episodes or of simulations")(rows))
 
 
 def _on_host(agents: Agents, options: EvaluationOptions, name: str, make_host_envs: MakeHostEnvs) -> Episodes:

@@ -21,7 +21,12 @@ class Reply(NamedTuple):
     @property
     def line(self) -> str:
         """All of it in one line, for messages."""
-        return " ".join(["=" if self.accepted else "?", *self.text.split()])
+        return printable(" ".join(["=" if self.accepted else "?", *self.text.split()]))
+
+
+def printable(text: str) -> str:
+    """What an engine wrote, without what would move the cursor of a terminal or change its colours."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def vertex(action: int, size: int) -> str:

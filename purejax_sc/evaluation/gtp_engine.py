@@ -6,18 +6,23 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import IO, Self
 
-from purejax_sc.evaluation.gtp import COLOURS, Reply, parse_vertex, vertex
+from purejax_sc.evaluation.gtp import COLOURS, Reply, parse_vertex, printable, vertex
 
 PATIENCE = 2.0  # seconds that an engine gets for each way of ending
 TAIL = 300  # characters of an engine's error output that a message shows
+FLOOD = 2**24  # characters that an engine may write between two commands
+_KEEPER = Path(__file__).with_name("engine_keeper.py")
 
 # A reply begins with = or ?, perhaps with an id behind it. A line of ===== is decoration, so a space must follow.
 _REPLY = re.compile(r"([=?])[0-9]*(?:\s+(.*))?")
@@ -31,8 +36,14 @@ class EngineLost(GtpError):  # noqa: N818 - says what happened, and the engine i
     """An engine that cannot be started, has ended, or was killed because it did not answer."""
 
 
+class _FloodError(Exception):
+    """An engine wrote more than FLOOD characters."""
+
+
 class Engine:
     """An engine that runs in a process of its own. A context manager, which closes it.
+
+    All processes that it starts end with it, and with us: see `engine_keeper`.
 
     Commands carry no ids: they are sent one at a time, and an engine that misses its time is killed, so that no late
     reply can be taken for the next one.
@@ -46,13 +57,14 @@ class Engine:
         self.command_line = command_line
         self.timeout = timeout
         self._patience = patience
-        self._process = _start(command_line)
+        self._process, self._control = _start(command_line)
         self._stdin = _opened(self._process.stdin)
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
+        self._written = 0  # characters since the last command; more than FLOOD once it was too much
         self._tail: deque[str] = deque(maxlen=3)
-        # Daemons that close their own pipes: one that a stray grandchild of ours keeps open must not hold us up.
+        # Daemons that close their own pipes: one that a stray process keeps open must not hold us up.
         self._threads = [
-            threading.Thread(target=_read_replies, args=(_opened(self._process.stdout), self._replies), daemon=True),
+            threading.Thread(target=self._read_replies, args=(_opened(self._process.stdout),), daemon=True),
             threading.Thread(target=_read_tail, args=(_opened(self._process.stderr), self._tail), daemon=True),
         ]
         for thread in self._threads:
@@ -82,7 +94,7 @@ class Engine:
         """Name and version, such as "GNU Go 3.8"; of the program if the engine does not tell."""
         replies = [self._ask(command) for command in ("name", "version")]
         words = [word for reply in replies if reply.accepted for word in reply.text.split()]
-        return " ".join(words) or shlex.split(self.command_line)[0]
+        return printable(" ".join(words)) or shlex.split(self.command_line)[0]
 
     def set_up(self, size: int, komi: float) -> None:
         """Begin a game. Raises GtpError, which names the size if the engine does not play on it."""
@@ -133,15 +145,20 @@ class Engine:
         if self._stdin.closed:
             raise EngineLost(f"engine {self.command_line!r} has ended: start a new one")
         seconds = self.timeout if timeout is None else timeout
+        self._written = 0
         try:
             self._stdin.write(command + "\n")
             reply = self._replies.get(timeout=seconds)
         except queue.Empty:
-            self._signal(signal.SIGKILL)
+            self._kill()
             self._end()
             raise self._lost(f"did not answer {command!r} in {seconds:g} s", "give it more time or less work") from None
         except OSError:  # nobody reads the other end of the pipe
             reply = None
+        if reply is None and self._written > FLOOD:
+            self._kill()
+            self._end()
+            raise self._lost(f"wrote more than {FLOOD:,} characters about {command!r}", "check that it speaks GTP 2")
         if reply is None:
             self._end()
             happened = f"ended with exit status {self._process.returncode} before it answered {command!r}"
@@ -149,33 +166,84 @@ class Engine:
         return reply
 
     def _lost(self, happened: str, cure: str) -> EngineLost:
-        tail = " | ".join(self._tail)[-TAIL:]
+        tail = printable(" | ".join(self._tail)[-TAIL:])
         said = f" (its last words: {tail})" if tail else ""
         return EngineLost(f"engine {self.command_line!r} {happened}{said}: {cure}")
 
     def _end(self) -> None:
         with suppress(OSError):  # raised for a last command that nobody read
             self._stdin.close()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if not self._exits(self._patience):
-                self._signal(number)
-        self._exits(self._patience)
+        if not self._exits():
+            with suppress(OSError):  # it has just ended
+                self._control.send(bytes([signal.SIGTERM]))
+        if not self._exits():
+            self._kill()
+        if not self._exits() or self._process.returncode < 0:  # an engine may stop or kill its keeper
+            with suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill()
         for thread in self._threads:
             thread.join(self._patience)
 
-    def _exits(self, seconds: float) -> bool:
+    def _exits(self) -> bool:
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
+            self._process.wait(self._patience)
         return self._process.returncode is not None
 
-    def _signal(self, number: signal.Signals) -> None:
-        """To the engine and what it started: a wrapper script alone would leave the engine behind."""
-        if self._process.poll() is None:
-            with suppress(OSError):
-                os.killpg(self._process.pid, number)
+    def _kill(self) -> None:
+        """The keeper kills all processes of the engine when nobody is at the other end."""
+        self._control.close()
+
+    def _read_replies(self, stdout: IO[str]) -> None:
+        with stdout, suppress(_FloodError):
+            for reply in parse_replies(self._bounded(stdout)):
+                self._replies.put(reply)
+        self._replies.put(None)
+
+    def _bounded(self, stdout: IO[str]) -> Iterator[str]:
+        """Lines, in pieces if they are long. Raises _FloodError."""
+        for piece in iter(partial(stdout.readline, FLOOD), ""):
+            self._written += len(piece)
+            if self._written > FLOOD:
+                raise _FloodError
+            yield piece
 
 
-def _start(command_line: str) -> subprocess.Popen[str]:
+def _start(command_line: str) -> tuple[subprocess.Popen[str], socket.socket]:
+    """The keeper of an engine, whose pipes are the engine's, and its control. Raises EngineLost."""
+    program, *arguments = _words(command_line)
+    control, other = socket.socketpair()
+    pipe = subprocess.PIPE
+    with other:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - to run a program of the user's choice is the purpose
+                [sys.executable, "-I", "-S", str(_KEEPER), str(other.fileno()), program, *arguments],
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                encoding="utf-8",
+                errors="replace",
+                bufsize=1,  # a line
+                pass_fds=[other.fileno()],
+                start_new_session=True,  # a process group of its own, which Ctrl-C in our terminal leaves to us
+            )
+        except OSError as error:
+            control.close()
+            raise EngineLost(f"cannot start engine {command_line!r} ({error.strerror}): end other programs") from None
+    with control.makefile(encoding="utf-8", errors="replace") as lines:
+        answer = lines.readline()
+    if answer != "\n":
+        control.close()
+        process.communicate()
+        raise EngineLost(
+            f"cannot start engine {command_line!r} ({answer.strip() or 'no reason known'}): check that {program} is a"
+            " program"
+        )
+    return process, control
+
+
+def _words(command_line: str) -> list[str]:
+    """The path of a program and its arguments. Raises EngineLost."""
     try:
         words = shlex.split(command_line)
     except ValueError as error:
@@ -186,34 +254,12 @@ def _start(command_line: str) -> subprocess.Popen[str]:
     program = shutil.which(words[0]) or shutil.which(words[0], path="/usr/games")
     if program is None:
         raise EngineLost(f"cannot start engine {command_line!r}: install {words[0]!r}, or give its whole path")
-    pipe = subprocess.PIPE
-    try:
-        return subprocess.Popen(  # noqa: S603 - to run a program of the user's choice is the purpose
-            [program, *words[1:]],
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            encoding="utf-8",
-            errors="replace",
-            bufsize=1,  # a line
-            start_new_session=True,  # a process group to be killed whole, which Ctrl-C in our terminal leaves to us
-        )
-    except OSError as error:
-        raise EngineLost(
-            f"cannot start engine {command_line!r} ({error.strerror}): check that {program} is a program"
-        ) from None
+    return [program, *words[1:]]
 
 
 def _opened(stream: IO[str] | None) -> IO[str]:
     assert stream is not None  # as they all are after Popen with pipes
     return stream
-
-
-def _read_replies(stdout: IO[str], replies: queue.SimpleQueue[Reply | None]) -> None:
-    with stdout:
-        for reply in parse_replies(stdout):
-            replies.put(reply)
-    replies.put(None)
 
 
 def _read_tail(stderr: IO[str], tail: deque[str]) -> None:

@@ -1,10 +1,12 @@
 """Being an engine that speaks the Go Text Protocol: commands are read line by line and answered."""
 
+import io
 import math
 import re
 import traceback
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from contextlib import suppress
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
@@ -50,6 +52,21 @@ class _RefusedError(Exception):
     """A command is answered with `?` and this text."""
 
 
+def serve_streams(backend: GoBackend, stdin: BinaryIO, stdout: BinaryIO, name: str, version: str) -> None:
+    """`serve` on streams of bytes, until either of them ends.
+
+    Only a line feed ends a line, and what is not UTF-8 is read as a strange letter. stdout: without a buffer.
+    """
+
+    def write(reply: str) -> None:
+        stdout.write(reply.encode("utf-8", "replace"))
+
+    lines = io.TextIOWrapper(stdin, "utf-8", "replace", newline="\n")
+    with suppress(BrokenPipeError):  # nobody listens any more
+        serve(backend, lines, write, name, version)
+    lines.detach()  # which would close stdin
+
+
 def serve(backend: GoBackend, lines: Iterable[str], write: Callable[[str], None], name: str, version: str) -> None:
     """Answer GTP commands until `quit` or the end of the input.
 
@@ -59,7 +76,7 @@ def serve(backend: GoBackend, lines: Iterable[str], write: Callable[[str], None]
       write:   takes a whole reply, with the empty line that ends it, and must flush.
       name:    of the engine, with its `version`.
     """
-    server = _Server(backend, name, version)
+    server = _Server(backend, " ".join(name.split()), version)
     for line in lines:
         words = _words(line)
         if not words:
@@ -103,7 +120,7 @@ def _colour(text: str) -> int:
 def _boardsize(server: _Server, arguments: list[str]) -> str:
     if not re.fullmatch("[0-9]+", arguments[0]):
         raise _RefusedError("syntax error")
-    if int(arguments[0]) != server.backend.size:
+    if arguments[0].lstrip("0") != str(server.backend.size):  # as text, for it may have thousands of digits
         raise _RefusedError("unacceptable size")
     return _clear_board(server, [])
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jumanji.environments.routing.sokoban.env import Sokoban
 
+from purejax_sc import memory
 from purejax_sc.config import ConfigError, LevelsConfig
 from purejax_sc.envs import boxoban, levels, sokoban
 from purejax_sc.evaluation import render
@@ -68,7 +69,7 @@ def generate(
     say("compiling")
     game = sokoban.make_game()
     key = jax.random.key(seed)
-    compiled = jax.jit(make).lower(key).compile()
+    compiled = memory.compiled(jax.jit(make), (key,), "positions=")
     found: dict[bytes, np.ndarray] = {}
     lengths: list[int] = []
     tries, valid, start = 0, 0, time.perf_counter()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purejax_sc import memory
 from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import MAX_STEPS, Player
 from purejax_sc.acting.policy import acting_params
@@ -222,17 +224,21 @@ def _summarise_pair(results: np.ndarray) -> dict[str, Any]:
 def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, key: Key) -> np.ndarray:
     """Results [games] of the first entrant: 1, 0 or -1. Seeds meet in turn, each time with either side first."""
 
-    def play(params: tuple[Any, Any], key: Key, num: int) -> Any:
+    def play(params: tuple[Any, Any], key: Key, *, num: int) -> Any:
         sides = [entrant.make_player(x) for entrant, x in zip((one, other), params, strict=True)]
         opened = tuple(episodes.after_opening(side, options.openings) for side in sides)
         return episodes.play(env, opened, key, num, MAX_STEPS).episode_return
 
-    compiled = jax.jit(play, static_argnums=2)
+    programs: dict[int, Any] = {}
     rounds = -(-options.games // 2)
     meetings = min(max(len(one.seeds), len(other.seeds)), rounds)
     results = []
     for i in range(meetings):
         num = 2 * ((i + 1) * rounds // meetings - i * rounds // meetings)
         chosen = tuple(jax.tree.map(lambda x, i=i: x[i % len(x)], entrant.params) for entrant in (one, other))
-        results.append(compiled(chosen, jax.random.fold_in(key, i), num))
+        sides = chosen, jax.random.fold_in(key, i)
+        if num not in programs:
+            program = jax.jit(partial(play, num=num))
+            programs[num] = memory.compiled(program, sides, "the number of games or of simulations")
+        results.append(programs[num](*sides))
     return np.concatenate([np.asarray(x) for x in results])

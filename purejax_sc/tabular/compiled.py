@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from purejax_sc import memory
 from purejax_sc.config import ConfigError
 from purejax_sc.tabular import learner, mdp
 from purejax_sc.tabular.learner import Draw, Readings, State, Variant
@@ -161,6 +162,7 @@ def run(
     begin = time.perf_counter()
     world = make_worlds(keys, options.states, options.actions, options.discount, options.successors, options.policy)
     begin_states, chunk, observe = _programs(options, options.readings(control), num_seeds)
+    begin_states = memory.compiled(begin_states, (world, variants), "the number of seeds, of methods or of states")
     states, shared = begin_states(world, variants), _over_devices(world, num_seeds)
     points = [jax.device_get(observe(states, world, variants))]
     states = _over_devices(states, num_seeds)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from purejax_sc import memory
 from purejax_sc.acting import episodes
 from purejax_sc.acting.policy import act, acting_params
 from purejax_sc.agent import muesli, transforms
@@ -24,7 +25,6 @@ from purejax_sc.training.iteration import (
     TrainState,
     as_arrays,
     check_replay_fits,
-    device_memory,
     learn,
     swap_time,
 )
@@ -87,7 +87,7 @@ def make_trainer(
     model = model or make_model(config, env.spec)
     parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis), axis)
     need = num_seeds * replay_bytes(config, env, model)
-    check_replay_fits(config, need, device_memory(jax.local_devices()[0]), "the device", num_seeds)
+    check_replay_fits(config, need, memory.free_on(jax.local_devices()[0]), "the device", num_seeds)
     return Trainer(partial(_init, parts), partial(_iterate, parts), partial(_judge, parts))
 
 

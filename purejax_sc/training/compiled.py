@@ -12,6 +12,8 @@ from purejax_sc.config import Config
 from purejax_sc.training.iteration import AnyState
 from purejax_sc.types import Tree
 
+CURE = "replay.capacity, train.batch_sequences, train.num_envs, the widths of the network or the number of seeds"
+
 
 class Program(NamedTuple):
     """A compiled run of R = `Layout.rows` rows, which may be more than were asked for.
@@ -89,12 +91,3 @@ def _tidy(metrics: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
 def tree_bytes(tree: Tree) -> int:
     # a typed key has no size in bytes of its own; its share is negligible
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-
-
-def program_bytes(compiled: Any) -> int | None:
-    """Peak memory of a compiled program on a device, donated buffers counted once; None where JAX does not say."""
-    stats = compiled.memory_analysis()
-    if stats is None:
-        return None
-    whole = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
-    return int(whole + stats.temp_size_in_bytes)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from purejax_sc import networks
+from purejax_sc import memory, networks
 from purejax_sc.acting.frames import Memory, first_memory, make_act, observation
 from purejax_sc.acting.policy import acting_params, choose
 from purejax_sc.agent import muesli
@@ -24,7 +24,7 @@ from purejax_sc.config import Config, Hyper
 from purejax_sc.envs.host import HostProgram, HostStep, first_step, next_step, stacked_spec
 from purejax_sc.training import devices, replay
 from purejax_sc.training.actors import ACTING
-from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
+from purejax_sc.training.compiled import CURE, Program, tree_bytes
 from purejax_sc.training.devices import SEED, Layout
 from purejax_sc.training.host_rows import as_batch, row_shapes
 from purejax_sc.training.iteration import (
@@ -32,7 +32,6 @@ from purejax_sc.training.iteration import (
     TrainState,
     as_arrays,
     check_replay_fits,
-    device_memory,
     episode_score,
     learn,
     no_returns,
@@ -82,7 +81,7 @@ class Driver:
         self._row = row_shapes(config, spec, self._model)
         self._hyper = as_arrays(config.hyper)
         self._live: Live | None = None
-        check_replay_fits(config, self._replay_bytes, device_memory(layout.mesh.devices.flat[0]), "the device")
+        check_replay_fits(config, self._replay_bytes, memory.free_on(layout.mesh.devices.flat[0]), "the device")
         # a resumed run begins new episodes, of the same seeds
         self._games = make_games(config.train.num_envs, config.seed)
 
@@ -92,7 +91,10 @@ class Driver:
         return replay_text(self._config, self._replay_bytes, "the device")
 
     def compile(self) -> Program:
-        """Compile what plays the games, behind the interface of the program on the device."""
+        """Compile what plays the games, behind the interface of the program on the device.
+
+        Raises ConfigError if that needs more memory than is free.
+        """
         start = time.perf_counter()
         config = self._config
         shapes = devices.put_shapes(self._layout, jax.eval_shape(self._init), PartitionSpec(SEED))
@@ -100,13 +102,14 @@ class Driver:
         self._start = jax.jit(self._first).lower(self._games.handle, key).compile()
         live = devices.put_shapes(self._layout, jax.eval_shape(self._first, self._games.handle, key), PartitionSpec())
         self._iterate = jax.jit(self._step, donate_argnums=(0, 1)).lower(shapes, live, self._hyper).compile()
-        memory = {
-            "program_bytes": program_bytes(self._iterate),
+        memory.check_program(self._iterate, self._layout.mesh.devices.flat[0], CURE)
+        sizes = {
+            "program_bytes": memory.program_bytes(self._iterate),
             "state_bytes": tree_bytes(shapes),
             "replay_bytes": self._replay_bytes,
         }
         seconds = time.perf_counter() - start
-        return Program(jax.jit(self._init), self.chunk, shapes, seconds, memory, self._games.close)
+        return Program(jax.jit(self._init), self.chunk, shapes, seconds, sizes, self._games.close)
 
     def chunk(self, states: ProgramState, n: int) -> tuple[ProgramState, dict[str, np.ndarray]]:
         """n iterations, from the episodes that the last chunk left. The states are used up."""

@@ -1,6 +1,5 @@
 """One iteration of training, but for acting: what the drivers share. Drivers are `anakin`, `sebulba`, `envpool_xla`."""
 
-import os
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -88,24 +87,14 @@ def swap_time(sequence: Sequence) -> Sequence:
     return swapped._replace(carry=sequence.carry)
 
 
-def check_replay_fits(config: Config, need: int, memory: int, owner: str, num_seeds: int = 1) -> None:
-    """Raise ConfigError if replays that need so many bytes do not fit in the `memory` of their owner."""
-    if need > memory:
-        fits = int(config.replay.capacity * memory / need / 2)
+def check_replay_fits(config: Config, need: int, free: int, owner: str, num_seeds: int = 1) -> None:
+    """Raise ConfigError if replays that need so many bytes do not fit into those that their owner has free."""
+    if need > free:
+        fits = int(config.replay.capacity * free / need / 2)
         raise ConfigError(
             f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), {owner}"
-            f" has {memory / 2**30:.1f} GiB: set replay.capacity={fits} or less"
+            f" has {free / 2**30:.1f} GiB free: set replay.capacity={fits} or less"
         )
-
-
-def main_memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def device_memory(device: jax.Device) -> int:
-    """Bytes of a device's memory; those of the machine where it says nothing, as on a CPU."""
-    return int((device.memory_stats() or {}).get("bytes_limit", main_memory()))
 
 
 def replay_text(config: Config, num_bytes: int, owner: str) -> str:

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from purejax_sc import memory
 from purejax_sc.config import Config, Hyper
 from purejax_sc.training import devices, replay
 from purejax_sc.training.anakin import DeviceState, Trainer, make_chunk, make_trainer
-from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
+from purejax_sc.training.compiled import CURE, Program, tree_bytes
 from purejax_sc.training.devices import DATA, SEED, Layout
 from purejax_sc.training.iteration import AnyState, TrainState
 from purejax_sc.types import Array
@@ -29,7 +30,10 @@ def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..
 def compile_program(
     trainer: Trainer, config: Config, seeds: Sequence[int], hypers: Sequence[Hyper], layout: Layout
 ) -> Program:
-    """Compile training for rows of seeds and their numbers. trainer: of `make_local_trainer`."""
+    """Compile training for rows of seeds and their numbers. trainer: of `make_local_trainer`.
+
+    Raises ConfigError if the program needs more memory than is free.
+    """
     rows, whole_run = PartitionSpec(SEED), PartitionSpec()
     states = state_specs(config)
     chunk_of_row = make_chunk(trainer)
@@ -56,13 +60,15 @@ def compile_program(
     compiled_init = jax.jit(run_init).lower(seed).compile()
     compiled_chunk = jax.jit(run_chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
     seconds = time.perf_counter() - start
+    for compiled in (compiled_init, compiled_chunk):
+        memory.check_program(compiled, layout.mesh.local_devices[0], CURE)
     return Program(
         init=lambda: compiled_init(seed),
         chunk=lambda states, n: compiled_chunk(states, hyper, jnp.int32(n)),
         shapes=shapes,
         seconds=seconds,
         memory={
-            "program_bytes": program_bytes(compiled_chunk),
+            "program_bytes": memory.program_bytes(compiled_chunk),
             "state_bytes": tree_bytes(shapes),
             "replay_bytes": tree_bytes(shapes.replay),
         },

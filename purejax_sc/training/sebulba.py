@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from purejax_sc import networks
+from purejax_sc import memory, networks
 from purejax_sc.acting.frames import Memory, first_memory, make_act
 from purejax_sc.acting.policy import acting_params, choose
 from purejax_sc.agent import muesli
@@ -27,7 +27,7 @@ from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
 from purejax_sc.training import devices
 from purejax_sc.training.actors import ACTING, Actors, Block, MakeEnvs
-from purejax_sc.training.compiled import Program, program_bytes, tree_bytes
+from purejax_sc.training.compiled import CURE, Program, tree_bytes
 from purejax_sc.training.devices import DATA, SEED, Layout
 from purejax_sc.training.host_replay import HostReplay, RingState
 from purejax_sc.training.host_rows import as_batch, row_shapes
@@ -39,7 +39,6 @@ from purejax_sc.training.iteration import (
     check_replay_fits,
     episode_score,
     join,
-    main_memory,
     no_returns,
     replay_text,
 )
@@ -110,7 +109,7 @@ class Driver:
         path = Path(config.replay.file) if config.replay.file else None
         self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
         if path is None:
-            check_replay_fits(config, self._replay.num_bytes, main_memory(), "this machine")
+            check_replay_fits(config, self._replay.num_bytes, memory.free_on_host(), "this machine")
         elif path.exists() and not resume:
             raise ConfigError(f"replay.file={path} exists: remove it, choose another, or --resume the run that made it")
         self._hyper = as_arrays(config.hyper)
@@ -126,7 +125,8 @@ class Driver:
     def compile(self) -> Program:
         """Compile what runs in the loop, behind the interface of the program on the device. Its states have one row.
 
-        Before that, make the replay's file. Raises RunError if that cannot be.
+        Before that, make the replay's file. Raises RunError if that cannot be, and ConfigError if more memory is needed
+        than is free.
         """
         start = time.perf_counter()
         try:
@@ -141,12 +141,15 @@ class Driver:
         update = jax.jit(make_update(self._config, self._learner, self._layout), donate_argnums=0)
         self.update = update.lower(shapes.learner, rows, shapes.key, self._hyper).compile()
         self._acts = {device: self._compile_act(device) for device in self._devices}
-        memory = {
-            "program_bytes": program_bytes(self.update),
+        first = self._layout.mesh.devices.flat[0]
+        beside = self._replay.num_bytes if first.platform == "cpu" and not self._config.replay.file else 0
+        memory.check_program(self.update, first, CURE, beside)
+        sizes = {
+            "program_bytes": memory.program_bytes(self.update),
             "state_bytes": tree_bytes(shapes.learner),
             "replay_bytes": self._replay.num_bytes,
         }
-        return Program(self.init, self.chunk, shapes, time.perf_counter() - start, memory, self.close)
+        return Program(self.init, self.chunk, shapes, time.perf_counter() - start, sizes, self.close)
 
     def init(self) -> HostState:
         """States before any update."""

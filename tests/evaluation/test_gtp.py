@@ -1,5 +1,8 @@
 """The Go Text Protocol: names of moves, the server by hand-written transcripts, the client against bad engines."""
 
+import io
+import os
+import random
 import re
 import shlex
 import sys
@@ -240,6 +243,71 @@ def test_an_exception_in_the_game_is_answered_in_one_line(capsys) -> None:
 def test_nothing_is_answered_after_quit() -> None:
     assert replies_of(["4 quit", "name"]) == ["=4 \n\n"]
     assert replies_of([]) == []
+
+
+def answers(written: bytes) -> bytes:
+    """What the server writes after it has read these bytes."""
+    stdin, stdout = io.BytesIO(written), io.BytesIO()
+    gtp_server.serve_streams(FakeBackend(), stdin, stdout, "Fake\n go", "1.5")
+    assert not stdin.closed
+    return stdout.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("written", "reply"),
+    [
+        (b"name\n", b"= Fake go\n\n"),
+        (b"1 name\r\n2 version\r\n", b"=1 Fake go\n\n=2 1.5\n\n"),
+        (b"na\rme\n", b"= Fake go\n\n"),  # a carriage return alone ends nothing
+        (b"\x00\x01na\x1bme\x7f\t# \xff\n", b"= Fake go\n\n"),
+        (b"\xff\xfe name\n", b"? unknown command\n\n"),
+        ("7 ünknown\u2028name\x85\n".encode(), b"?7 unknown command\n\n"),
+        (b"\n\r\n \t\n#\n", b""),
+        (b"3 komi 1.5", b"=3 \n\n"),  # the input ends without an end of line
+        (b"quit\nname\n", b"= \n\n"),
+        (b"boardsize " + b"9" * 5000 + b"\n", b"? unacceptable size\n\n"),
+        (b"boardsize 05\n", b"= \n\n"),
+        (b"1" * 5000 + b" name\n", b"=" + b"1" * 5000 + b" Fake go\n\n"),
+        (b"play b " + b"A" * 10**6 + b"\n", b"? invalid color or coordinate\n\n"),
+        (b"x" * 10**7, b"? unknown command\n\n"),
+    ],
+)
+def test_the_server_byte_by_byte(written: bytes, reply: bytes) -> None:
+    assert answers(written) == reply
+
+
+def test_every_line_of_noise_has_one_reply(capsys) -> None:
+    lines = random_lines(1000)
+    replies = answers(b"".join(lines)).split(b"\n\n")
+    asked = [
+        line for line in lines if line.translate(None, bytes((*range(9), *range(10, 32), 127))).split(b"#")[0].split()
+    ]
+    assert len(replies) == len(asked) + 1
+    assert replies.pop() == b""
+    assert all(re.match(rb"[=?][0-9]*( |$)", reply) for reply in replies)
+    assert capsys.readouterr().err == ""
+
+
+def random_lines(num: int) -> list[bytes]:
+    """Commands with some right and some wrong arguments, and noise, but for `quit`."""
+    rng = random.Random(0)
+    words = [*replies_of(["list_commands"])[0].split()[1:], "b", "w", "a1", "E5", "pass", "z9", "5", "-1", "nan", "# x"]
+    words = [word for word in words if word != "quit"]
+    lines = []
+    for _ in range(num):
+        if rng.random() < 0.2:
+            line = rng.randbytes(rng.randrange(30)).replace(b"\n", b"")
+        else:
+            line = " ".join(rng.choices(words, k=rng.randrange(5))).encode()
+        lines.append(rng.choice([b"", b"", b"12 "]) + line + rng.choice([b"\n", b"\r\n"]))
+    return lines
+
+
+def test_nobody_listens_any_more() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb", 0) as stdout:
+        gtp_server.serve_streams(FakeBackend(), io.BytesIO(b"name\n" * 10), stdout, "Fake", "1.5")
 
 
 # --- the client ---
