@@ -15,6 +15,7 @@ import click
 from purejax_sc import __version__
 from purejax_sc.cli import options, processes, signals, tables
 from purejax_sc.cli.setup import (
+    Interrupted,
     UserError,
     at_once,
     command_line,
@@ -380,6 +381,8 @@ def main(args: Sequence[str] | None = None) -> int:
         cli.main(args, prog_name="purejax-sc", standalone_mode=False)
     except click.Abort:
         return fail(signals.message(signal.SIGINT, ""), signals.status(signal.SIGINT))
+    except Interrupted as ended:
+        return fail(ended.format_message(), ended.status)
     except click.ClickException as error:
         return fail(error.format_message(), error.exit_code)
     return 0

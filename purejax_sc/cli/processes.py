@@ -83,9 +83,10 @@ def joined(
     try:
         _initialize(place)
         yield partial(others.tell, watch.STOPPED)
+    except Interrupted as error:
+        others.end(error.format_message(), error.status, watch.STOPPED)
     except click.ClickException as error:
-        end = watch.STOPPED if isinstance(error, Interrupted) else watch.FAILED
-        others.end(error.format_message(), error.exit_code, end)
+        others.end(error.format_message(), error.exit_code, watch.FAILED)
     except jax.errors.JaxRuntimeError as error:
         others.explain(f"the processes cannot compute together ({str(error).splitlines()[0][:200]})")
     except BaseException:

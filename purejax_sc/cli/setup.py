@@ -24,11 +24,11 @@ class UserError(click.ClickException):
 
 
 class Interrupted(click.ClickException):
-    """After a signal, see `signals`."""
+    """After a signal, see `signals`. status: that the process ends with."""
 
     def __init__(self, number: int, stays: str) -> None:
         super().__init__(signals.message(number, stays))
-        self.exit_code = signals.status(number)
+        self.status = signals.status(number)
 
 
 @contextmanager
