@@ -1,6 +1,5 @@
 """One iteration of training, but for acting: what the drivers share. Drivers are `anakin`, `sebulba`, `envpool_xla`."""
 
-import os
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, Hyper
+from purejax_sc.config.memory import main_memory
 from purejax_sc.training import replay
 from purejax_sc.types import Array, Key, LearnerState, Params, Sequence, Tree
 
@@ -96,11 +96,6 @@ def check_replay_fits(config: Config, need: int, memory: int, owner: str, num_se
             f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), {owner}"
             f" has {memory / 2**30:.1f} GiB: set replay.capacity={fits} or less"
         )
-
-
-def main_memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def device_memory(device: jax.Device) -> int:

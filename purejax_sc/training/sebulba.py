@@ -23,6 +23,7 @@ from purejax_sc.acting.policy import acting_params, choose
 from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Learner
 from purejax_sc.config import Config, ConfigError, Hyper
+from purejax_sc.config.memory import main_memory
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
 from purejax_sc.training import devices
@@ -37,12 +38,13 @@ from purejax_sc.training.iteration import (
     TrainState,
     as_arrays,
     check_replay_fits,
+    device_memory,
     episode_score,
     join,
-    main_memory,
     no_returns,
     replay_text,
 )
+from purejax_sc.training.sizes import check_fits
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 HostState = TrainState[np.ndarray, RingState | Nothing]
@@ -107,6 +109,7 @@ class Driver:
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
         self._row = row_shapes(config, spec, self._model)
+        check_fits(config, self._learner, self._row, device_memory(layout.mesh.devices.flat[0]), "the device")
         path = Path(config.replay.file) if config.replay.file else None
         self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
         if path is None:
