@@ -53,6 +53,13 @@ class Hyper(NamedTuple):
     gates: Annotated[Gates | None, PlainValidator(_read_gates)] = None
 
 
+def read_hyper(value: Any) -> Any:
+    """The numbers from a mapping; a list would give them by their order, which is nobody's business."""
+    if not isinstance(value, dict | Hyper):
+        raise ValueError(f"hyper={quote(value)}: give its keys and values, as in learning_rate: 1e-4, or leave it out")
+    return value
+
+
 class MuesliConfig(Section):
     """The grounded loss. Labels like L4 are those of the table of open questions in docs/algorithm.md."""
 

@@ -6,7 +6,7 @@ import pydantic
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from purejax_sc.config import effects
-from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig
+from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig, read_hyper
 from purejax_sc.config.base import MOST, Section
 from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig, family_of
 from purejax_sc.config.networks import NetworkConfig, read_network
@@ -32,7 +32,7 @@ class Config(Section):
     arena: ArenaConfig = ArenaConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
-    hyper: Hyper = Hyper()
+    hyper: Annotated[Hyper, BeforeValidator(read_hyper)] = Hyper()
 
     @property
     def replay_sequences(self) -> int:

@@ -18,8 +18,6 @@ _WANTED = {
     "tuple_type": "give a list, as in [16, 32]",
     "model_type": _SECTION,
     "model_attributes_type": _SECTION,
-    "arguments_type": _SECTION,
-    "unexpected_positional_argument": _SECTION,
     "invalid_key": "give text as the key",
     "literal_error": "choose {expected}",
     "greater_than": "give more than {gt}",

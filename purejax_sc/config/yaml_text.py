@@ -135,4 +135,8 @@ def _scalar(event: Any) -> Any:
         return int(digits)
     number = float(digits)
     # with an exponent people write integers, too
-    return int(Decimal(digits)) if "e" in digits.lower() and number.is_integer() and abs(number) < 1e30 else number
+    return (
+        int(Decimal(digits))
+        if "e" in digits.lower() and number.is_integer() and abs(number) < 10.0**MOST_DIGITS
+        else number
+    )
