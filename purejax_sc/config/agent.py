@@ -44,7 +44,7 @@ class Hyper(NamedTuple):
     cmpo_clip: NonNegative = 1.0  # c: advantages are clipped to [-c, c] before the exponential
     prior_behaviour: Fraction = 0.03  # share of the behaviour policy in the CMPO prior
     prior_uniform: Fraction = 0.003  # share of the uniform policy in the CMPO prior
-    moment_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99  # beta_var
+    moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99  # beta_var
     moment_epsilon: NonNegative = 1e-12  # epsilon_var
     epsilon: Fraction = 0.0  # share of uniform actions in imagination
     explore: Fraction = 0.0  # share of uniform actions in acting, which the returns correct for

@@ -13,7 +13,7 @@ from purejax_sc.config.words import nearest, printable, quote
 MOST = 2**31 - 1  # of what a program counts: its integers have 32 bits
 
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[int, Field(gt=0, le=MOST)]
 Natural = Annotated[int, Field(ge=0, le=MOST)]
 Threads = Annotated[int, Field(gt=0, le=1_024)]
@@ -45,7 +45,7 @@ def resolve(reference: str, like: Any = None) -> Any:
         missing = quote(error.name or name)
         raise ConfigError(f"{quote(reference)}: there is no module {missing}: start where it can be imported") from None
     except Exception as error:  # of the user's own code, or of a name that is none
-        reason = printable(f"{type(error).__name__}: {error}")[:200]
+        reason = printable(f"{type(error).__name__}: {error}")
         raise ConfigError(f"{quote(reference)}: {quote(name)} cannot be imported ({reason}): mend it") from error
     if not hasattr(module, attribute):
         raise ConfigError(f"{quote(reference)}: module {quote(name)} has no {quote(attribute)}: write module:name")

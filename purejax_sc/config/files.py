@@ -18,7 +18,7 @@ from purejax_sc.config.base import ConfigError
 from purejax_sc.config.experiment import Config
 from purejax_sc.config.faults import explain
 from purejax_sc.config.older import upgrade
-from purejax_sc.config.words import nearest, quote
+from purejax_sc.config.words import nearest, printable, quote
 
 _PACKAGE = Path(__file__).parent.parent
 CONFIG_DIR = _PACKAGE / "configs"
@@ -52,16 +52,17 @@ def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bo
     strict: refuse overrides that another setting switches off.
     """
     path = find(name)
+    shown = printable(str(path))
     try:
         with path.open("rb") as file:  # so much that what is too long shows
             text = file.read(4 * yaml_text.MOST_CHARACTERS + 1).decode()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {shown}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"cannot read {path}: byte {error.start} is not UTF-8: give a text file") from None
-    tree = yaml_text.parse(text, str(path))
+        raise ConfigError(f"cannot read {shown}: byte {error.start} is not UTF-8: give a text file") from None
+    tree = yaml_text.parse(text, shown)
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
+        raise ConfigError(f"{shown} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
     return _with_words(tree, overrides, strict)
 
 

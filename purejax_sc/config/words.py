@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-QUOTED = 60  # characters of a value in a message
+QUOTED, SHOWN = 60, 200  # characters of a value, and of other text, in a message
 
 
 def quote(value: Any) -> str:
@@ -18,8 +18,9 @@ def quote(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Text of others, such as a library's message, on one line, with what a terminal would act upon escaped."""
+    """Text of others, such as a path, as one short line, with what a terminal would act upon escaped."""
     line = " ".join(text.split())
+    line = line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
 
 
