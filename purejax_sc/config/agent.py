@@ -69,9 +69,8 @@ class MuesliConfig(Section):
     cmpo: Literal["sampled", "exact"] = "sampled"
     samples: Positive = 16  # actions per state for the sampled estimators
     bins: Annotated[int, Field(ge=3, le=MOST)] = 601
-    bins_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = (
-        300.0  # the support is [-bins_max, bins_max] in transformed units
-    )
+    # the support is [-bins_max, bins_max] in transformed units
+    bins_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
     value_transform: bool = True  # N8
     pg_scope: Literal["pg", "policy"] = "pg"  # L1: pg_weight multiplies the policy gradient alone, or all policy terms
     unroll_reduction: Literal["one_plus_mean", "sum", "mean"] = "one_plus_mean"  # L2

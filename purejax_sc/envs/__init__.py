@@ -112,21 +112,18 @@ def _packages_of(config: Config, family: Family) -> Iterator[None]:
 
 
 def _unknown(config: Config) -> ConfigError:
-    return ConfigError(f"unknown env {quote(config.env)}: the nearest are {', '.join(_nearest(config.env))}")
+    """With the names like this one, or else all that it can have meant: of its family, or of the device.
 
-
-def _nearest(name: str) -> list[str]:
-    """Names like this one, or all that it can have meant: those of its family, of all if it names none, as 'Breakout'
-    and 'minatar/breakout' do. All are those of the device, as Atari's are many.
+    Families do not count for likeness where none of ours is named: 'Breakout' and 'minatar/breakout' mean the same.
     """
-    family, _, stem = name.lower().rpartition("/")
+    family, _, stem = config.env.lower().rpartition("/")
     families = [family] if family in FAMILIES else list(FAMILIES)
     names = {family: import_module(FAMILIES[family].module).names() for family in families}
-    close = [other for family in families for other in _like(stem, names[family])]
-    listed = [
-        other for family in families for other in names[family] if len(families) == 1 or not FAMILIES[family].host
-    ]
-    return close or listed
+    close = [name for family in families for name in _like(stem, names[family])]
+    if close:
+        return ConfigError(f"unknown env {quote(config.env)}: the nearest are {', '.join(close)}")
+    known = [name for family in families if len(families) == 1 or not FAMILIES[family].host for name in names[family]]
+    return ConfigError(f"unknown env {quote(config.env)}: choose {', '.join(known)}")
 
 
 def _like(stem: str, names: tuple[str, ...]) -> list[str]:
