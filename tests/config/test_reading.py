@@ -69,7 +69,7 @@ def test_names_of_no_file_are_one_line(name: str) -> None:
     [
         ("seed=[*a]", "'seed=[*a]': anchors and aliases (&, *) are not read"),
         ("seed=[1", "'seed=[1': not valid YAML"),
-        (f"sc.update={'x' * 1_000}:y", "(1,004 characters): there is no module"),
+        (f"sc.update={'x' * 1_000}:y", "(1,002 characters): there is no module"),
         ("train.num_envs=1.5e0", "train.num_envs=1.5: give a whole number"),
         ("train.num_envs=yes", "train.num_envs=True: give a whole number"),
         ("train.num_envs=0", "train.num_envs=0: give more than 0"),
