@@ -7,8 +7,11 @@ from pydantic import Field
 from purejax_sc.config.base import Fraction, Natural, Positive, Section, Threads
 
 
+Steps = Annotated[int, Field(gt=0, lt=2**63)]  # of the environment
+
+
 class TrainConfig(Section):
-    env_steps: Annotated[int, Field(gt=0, lt=2**63)] = 1_000_000  # per seed
+    env_steps: Steps = 1_000_000  # per seed
     num_envs: Positive = 32
     sequence_length: Positive = 30  # transitions per sequence
     batch_sequences: Positive = 60
@@ -18,7 +21,7 @@ class TrainConfig(Section):
 
 
 class ReplayConfig(Section):
-    capacity: Positive = 100_000  # environment steps per seed
+    capacity: Steps = 100_000  # per seed
     carry: Literal["stored", "zero"] = "stored"  # N2: recurrent state at the start of a replayed sequence
     file: str | None = None  # Atari: the replay lies in this file, mapped into memory; None is main memory
 
