@@ -51,5 +51,10 @@ def _wanted(fault: Any) -> str:
     """What to give instead. A type of fault that only a user's own section has keeps the validator's words."""
     if fault["type"] not in _WANTED:
         return printable(fault["msg"])
-    limits = fault.get("ctx", {}).items()
-    return _WANTED[fault["type"]].format(**{name: x if isinstance(x, str) else f"{x:,}" for name, x in limits})
+    limits = {name: _limit(x) for name, x in fault.get("ctx", {}).items()}
+    return _WANTED[fault["type"]].format(**limits)
+
+
+def _limit(value: Any) -> str:
+    """A bound as people write it: 2,147,483,647 and 1, not 1.0."""
+    return f"{int(value):,}" if isinstance(value, int | float) and value == int(value) else str(value)

@@ -6,7 +6,6 @@ from pydantic import Field
 
 from purejax_sc.config.base import Fraction, Natural, Positive, Section, Threads
 
-
 Steps = Annotated[int, Field(gt=0, lt=2**63)]  # of the environment
 
 
