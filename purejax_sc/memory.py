@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,19 @@ def check(need: int, free: int, owner: str, cure: str) -> None:
     """
     if need > free:
         raise ConfigError(_line(f"this takes {need / GIB:.1f} GiB", f"{owner} has", free, cure, need))
+
+
+def refuse_beyond(free: int, owner: str, what: str, need: float, settings: Mapping[str, float]) -> None:
+    """Raise ConfigError if `what`, in the plural, needs more bytes than its owner has free.
+
+    settings: dotted name -> value of what its size depends on. The largest of them is named.
+    """
+    if need > free:
+        key = max(settings, key=lambda name: settings[name])
+        raise ConfigError(
+            f"{key}={settings[key]}: {what} would take {need / GIB:,.1f} GiB, {owner} has {free / GIB:,.1f} GiB free:"
+            " lower it"
+        )
 
 
 def check_program(compiled: Any, device: Any, cure: str, others: int = 0) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from purejax_sc import __version__
-from purejax_sc.cli import options, processes, signals, tables
+from purejax_sc.cli import options, signals, tables
 from purejax_sc.cli.setup import (
     Interrupted,
     UserError,
@@ -26,6 +26,7 @@ from purejax_sc.cli.setup import (
     watcher,
     work,
 )
+from purejax_sc.cli.together import processes
 
 MEMORY = "--seeds, replay.capacity or train.batch_sequences"  # what takes it in training
 

@@ -4,7 +4,7 @@ Every default that the paper states is the paper's. Each section stands beside w
 """
 
 from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig
-from purejax_sc.config.base import ConfigError, Fraction, NonNegative, Positive, Section
+from purejax_sc.config.base import ConfigError, Fraction, NonNegative, Positive, Repeats, Section
 from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig
 from purejax_sc.config.experiment import Config
 from purejax_sc.config.files import (
@@ -23,7 +23,7 @@ from purejax_sc.config.training import ArenaConfig, CheckpointConfig, HostConfig
 
 __all__ = [
     "CONFIG_DIR", "ArenaConfig", "AtariConfig", "CheckpointConfig", "Config", "ConfigError", "EnvOptions", "Fraction",
-    "HostConfig", "Hyper", "LevelsConfig", "MuesliConfig", "NetworkConfig", "NonNegative", "Positive", "ReplayConfig",
-    "ScConfig", "Section", "TrainConfig", "find", "from_tree", "load", "override", "read", "split_words", "to_tree",
-    "to_yaml",
+    "HostConfig", "Hyper", "LevelsConfig", "MuesliConfig", "NetworkConfig", "NonNegative", "Positive", "Repeats",
+    "ReplayConfig", "ScConfig", "Section", "TrainConfig", "find", "from_tree", "load", "override", "read",
+    "split_words", "to_tree", "to_yaml",
 ]  # fmt: skip

@@ -1,10 +1,12 @@
 """Settings of the agent: numbers that may be traced, the grounded loss, and self-consistency."""
 
+from numbers import Real
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, PlainValidator
 
-from purejax_sc.config.base import Fraction, NonNegative, Positive, Section, names_row, row
+from purejax_sc.config.base import MOST, Fraction, NonNegative, Positive, Repeats, Section, names_row, row
+from purejax_sc.config.words import quote
 from purejax_sc.types import Gates
 
 UPDATES = "purejax_sc.agent.consistency:UPDATES"
@@ -14,11 +16,15 @@ CONTROLS = "purejax_sc.agent.consistency:CONTROLS"
 def _read_gates(value: Any) -> Gates | None:
     if value is None:
         return None
-    if not isinstance(value, list | tuple) or len(value) != 3 or not all(0 <= float(gate) <= 1 for gate in value):
+    if not isinstance(value, list | tuple) or len(value) != 3 or not all(map(_is_gate, value)):
         raise ValueError(
-            f"hyper.gates={value}: give three numbers from 0 to 1 (target, value, model), as in [1, 0.5, 0]"
+            f"hyper.gates={quote(value)}: give three numbers from 0 to 1 (target, value, model), as in [1, 0.5, 0]"
         )
     return Gates(*map(float, value))
+
+
+def _is_gate(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
 
 
 class Hyper(NamedTuple):
@@ -38,7 +44,7 @@ class Hyper(NamedTuple):
     cmpo_clip: NonNegative = 1.0  # c: advantages are clipped to [-c, c] before the exponential
     prior_behaviour: Fraction = 0.03  # share of the behaviour policy in the CMPO prior
     prior_uniform: Fraction = 0.003  # share of the uniform policy in the CMPO prior
-    moment_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99  # beta_var
+    moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99  # beta_var
     moment_epsilon: NonNegative = 1e-12  # epsilon_var
     epsilon: Fraction = 0.0  # share of uniform actions in imagination
     explore: Fraction = 0.0  # share of uniform actions in acting, which the returns correct for
@@ -47,16 +53,24 @@ class Hyper(NamedTuple):
     gates: Annotated[Gates | None, PlainValidator(_read_gates)] = None
 
 
+def read_hyper(value: Any) -> Any:
+    """The numbers from a mapping; a list would give them by their order, which is nobody's business."""
+    if not isinstance(value, dict | Hyper):
+        raise ValueError(f"hyper={quote(value)}: give its keys and values, as in learning_rate: 1e-4, or leave it out")
+    return value
+
+
 class MuesliConfig(Section):
     """The grounded loss. Labels like L4 are those of the table of open questions in docs/algorithm.md."""
 
-    unroll: Positive = 5  # K
+    unroll: Repeats = 5  # K
     returns: Literal["retrace", "vtrace"] = "retrace"
     expectation: Literal["sampled", "exact"] = "sampled"  # of q under the Retrace policy
     cmpo: Literal["sampled", "exact"] = "sampled"
     samples: Positive = 16  # actions per state for the sampled estimators
-    bins: Annotated[int, Field(ge=3)] = 601
-    bins_max: Annotated[float, Field(gt=0)] = 300.0  # the support is [-bins_max, bins_max] in transformed units
+    bins: Annotated[int, Field(ge=3, le=MOST)] = 601
+    # the support is [-bins_max, bins_max] in transformed units
+    bins_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
     value_transform: bool = True  # N8
     pg_scope: Literal["pg", "policy"] = "pg"  # L1: pg_weight multiplies the policy gradient alone, or all policy terms
     unroll_reduction: Literal["one_plus_mean", "sum", "mean"] = "one_plus_mean"  # L2
@@ -67,7 +81,7 @@ class MuesliConfig(Section):
     clip_pg_ratio: bool = True  # L14
     pg_baseline: Literal["target", "online"] = "target"  # N3
     model_policy: Literal["cmpo", "distill"] = "cmpo"  # target at k >= 1; distill: the root policy, latents fixed
-    adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    adam_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-8
     update_clip: Annotated[float, Field(gt=0)] = 1.0  # after Adam's normalisation, before the learning rate
 
 
@@ -75,10 +89,10 @@ class ScConfig(Section):
     """Self-consistency. With update=none the rest has no effect: it is that of the updates it is compared with."""
 
     update: Annotated[str, names_row("sc.update", UPDATES, "none")] = "direct"
-    unroll: Positive = 3  # K
+    unroll: Repeats = 3  # K
     policy: Annotated[str, names_row("sc.policy", CONTROLS)] = "pi"  # mu: what imagination does
     original_correction: bool = True  # policy original: V-trace weights for the replayed actions
-    rollout_ratio: Annotated[float, Field(gt=0)] = 1.0  # imagined rollouts per state of the batch
+    rollout_ratio: Annotated[float, Field(gt=0, le=MOST)] = 1.0  # imagined rollouts per state of the batch
     loss: Literal["cross_entropy", "squared"] = "cross_entropy"  # L12
     reduction: Literal["mean", "sum"] = "mean"  # L3
     include_last: bool = False  # L10: the term k = K

@@ -1,6 +1,5 @@
 """What every section of a configuration is made of, and names that stand for something elsewhere."""
 
-import difflib
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -9,9 +8,16 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import AfterValidator, Field
 
+from purejax_sc.config.words import nearest, printable, quote
+
+MOST = 2**31 - 1  # of what a program counts: its integers have 32 bits
+
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[int, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[int, Field(gt=0, le=MOST)]
+Natural = Annotated[int, Field(ge=0, le=MOST)]
+Threads = Annotated[int, Field(gt=0, le=1_024)]
+Repeats = Annotated[int, Field(gt=0, le=1_000)]  # of a piece of the program, written out so many times
 
 
 class ConfigError(ValueError):
@@ -24,28 +30,37 @@ class Section(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
 
 
-def resolve(reference: str) -> Any:
-    """The object that `module:name` refers to; modules beside the caller count. Raises ConfigError.
+def resolve(reference: str, like: Any = None) -> Any:
+    """The object that `module:name` refers to. Modules beside the caller count.
 
-    So a table of names can lie below the code that it names, and users can name code of their own.
+    So a table of names can lie below the code that it names, and users can name code of their own. like: something
+    whose type it must have. Raises ConfigError.
     """
-    module, _, name = reference.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:  # a console script does not look there by itself
-        sys.path.append(here)
+    name, _, attribute = reference.partition(":")
     try:
-        return getattr(import_module(module), name)
+        module = _imported(name)
     except ModuleNotFoundError as error:
-        if error.name and not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there, and lacks a package of its own
-        raise ConfigError(f"{reference!r}: there is no module {error.name!r}: start where it can be imported") from None
-    except (AttributeError, TypeError, ValueError):
-        raise ConfigError(f"{reference!r}: module {module!r} has no {name!r}: write module:name") from None
+        if error.name and not f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{quote(reference)}: {quote(name)} needs {error.name}: install it") from error
+        missing = quote(error.name or name)
+        raise ConfigError(f"{quote(reference)}: there is no module {missing}: start where it can be imported") from None
+    except Exception as error:  # of the user's own code, or of a name that is none
+        reason = printable(f"{type(error).__name__}: {error}")
+        raise ConfigError(f"{quote(reference)}: {quote(name)} cannot be imported ({reason}): mend it") from error
+    if not hasattr(module, attribute):
+        raise ConfigError(f"{quote(reference)}: module {quote(name)} has no {quote(attribute)}: write module:name")
+    found, form = getattr(module, attribute), type(like)
+    if like is not None and not isinstance(found, form):
+        raise ConfigError(
+            f"{quote(reference)} is a {type(found).__name__}: let it be a {form.__module__}.{form.__name__}"
+        )
+    return found
 
 
 def row(table: str, name: str) -> Any:
     """Row `name` of the table that `table` refers to, or what `module:name` refers to. Raises ConfigError, KeyError."""
-    return resolve(name) if ":" in name else resolve(table)[name]
+    rows = resolve(table)
+    return resolve(name, like=next(iter(rows.values()))) if ":" in name else rows[name]
 
 
 def names_row(key: str, table: str, *others: str) -> AfterValidator:
@@ -57,9 +72,16 @@ def names_row(key: str, table: str, *others: str) -> AfterValidator:
                 row(table, name)
             except KeyError:
                 names = [*others, *resolve(table)]
-                close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-                advice = f"did you mean {close[0]!r}?" if close else f"choose {', '.join(names)}, or module:name"
-                raise ConfigError(f"{key}={name!r}: {advice}") from None
+                close = nearest(name, names)
+                cure = f"did you mean {close[0]!r}?" if close else f"choose {', '.join(names)}, or module:name"
+                raise ConfigError(f"{key}={quote(name)}: {cure}") from None
         return name
 
     return AfterValidator(check)
+
+
+def _imported(module: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:  # a console script does not look there by itself
+        sys.path.append(here)
+    return import_module(module)

@@ -4,11 +4,12 @@ What belongs to other environments is refused wherever it is written. What anoth
 where it is asked for by name, on the command line: a file may hold the settings of several arms of a comparison.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from purejax_sc.config.base import ConfigError
+from purejax_sc.config.base import ConfigError, Section
 from purejax_sc.config.envs import FAMILIES, family_of
+from purejax_sc.config.words import quote
 
 if TYPE_CHECKING:
     from purejax_sc.config.experiment import Config
@@ -53,16 +54,22 @@ SWITCHES = (
 )  # fmt: skip
 
 
-def refuse_foreign(config: "Config") -> None:
-    """Raises ConfigError for a setting, other than its default, of environments that this one is not."""
-    family = family_of(config.env)
+def refuse_foreign(config: type["Config"], tree: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a setting, other than its default, of environments that this one is not.
+
+    tree: sections as they were given, before anything is asked of their values.
+    """
+    env = tree.get("env")
+    if not isinstance(env, str):
+        return
+    family = family_of(env)
     own = family.sections if family else ("arena",)  # an environment of the user's own may have two players
     for section in dict.fromkeys(section for other in FAMILIES.values() for section in other.sections):
         if section in own:
             continue
-        for name, value in _changed(config, section):
+        for name, value in _changed(config, tree, section):
             raise ConfigError(
-                f"{name}={value} has no effect with env={config.env!r}: leave it out, or choose a game such as"
+                f"{name}={quote(value)} has no effect with env={quote(env)}: leave it out, or choose a game such as"
                 f" {EXAMPLES.get(section, 'atari/Pong')}"
             )
 
@@ -72,7 +79,7 @@ def refuse_what_needs_threads(config: "Config") -> None:
     for name, needed in THREADS.items():
         value = _value(config, name)
         if value != needed:
-            raise ConfigError(f"{name}={value} is not possible with host.driver=xla: set host.driver=threads")
+            raise ConfigError(f"{name}={quote(value)} is not possible with host.driver=xla: set host.driver=threads")
 
 
 def refuse_switched_off(config: "Config", named: Iterable[str]) -> None:
@@ -90,13 +97,13 @@ def switched_off(config: "Config", name: str) -> str | None:
     return next((switch.by for switch in SWITCHES if name.startswith(switch.settings) and switch.off(config)), None)
 
 
-def _changed(config: "Config", section: str) -> Iterator[tuple[str, Any]]:
+def _changed(config: type["Config"], tree: Mapping[str, Any], section: str) -> Iterator[tuple[str, Any]]:
     """The settings of a section, or an only one as in `replay.file`, that are not at their defaults."""
     owner, _, only = section.partition(".")
-    options = getattr(config, owner)
-    for name, field in type(options).model_fields.items():
-        value = getattr(options, name)
-        if (not only or name == only) and value != field.default:
+    options = tree.get(owner)
+    defaults = dict(config.model_fields[owner].default)
+    for name, value in dict(options).items() if isinstance(options, Mapping | Section) else ():
+        if (not only or name == only) and (name not in defaults or value != defaults[name]):
             yield f"{owner}.{name}", value
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from purejax_sc.config.base import Fraction, Positive, Section
+from purejax_sc.config.base import MOST, Fraction, Natural, Positive, Section, Threads
 
 
 class Family(NamedTuple):
@@ -45,7 +45,7 @@ class EnvOptions(Section):
     slippery: bool | None = None  # FrozenLake
     states: Positive | None = None  # garnet: |S|, 20 in the paper
     actions: Positive | None = None  # garnet: |A|, 4 in the paper
-    mdp_seed: Annotated[int, Field(ge=0)] | None = None  # garnet: which random MDP
+    mdp_seed: Natural | None = None  # garnet: which random MDP
     pixels: bool = False  # Sokoban: a picture of 80x80 pixels instead of symbols
     komi: Annotated[float, Field(allow_inf_nan=False)] | None = None  # Go: White's points at the start, 7.5 in Pgx
 
@@ -57,13 +57,13 @@ class LevelsConfig(Section):
     split: Literal["train", "test"] = "train"  # rooms are divided for good; `evaluate` plays "test"
     views: bool = False  # turn and mirror a level at random whenever an episode starts from it
     pool: Positive = 1_024  # levels in force at once
-    refresh: Annotated[int, Field(ge=0)] = 64  # rooms in which new levels are searched, a few steps per acting phase
+    refresh: Natural = 64  # rooms in which new levels are searched, a few steps per acting phase
     refresh_steps: Positive = 16  # so many; a room is done after levels.positions / levels.refresh_steps phases
     depth: Annotated[int, Field(ge=12, le=1_000)] = 300  # actions of reverse play at most: the difficulty
-    positions: Annotated[int, Field(ge=200)] = 4_000  # that a search looks at; a million in the paper
-    dig_steps: Annotated[int, Field(ge=15)] = 30  # of the walk that digs a room
+    positions: Annotated[int, Field(ge=200, le=2**28)] = 4_000  # that a search looks at; a million in the paper
+    dig_steps: Annotated[int, Field(ge=15, le=MOST)] = 30  # of the walk that digs a room
     turn: Annotated[float, Field(ge=0.05, le=1)] = 0.35  # probability that this walk turns, per step
-    first_depth: Annotated[int, Field(ge=12)] | None = None  # curriculum: begin here, and go up to `depth`
+    first_depth: Annotated[int, Field(ge=12, le=1_000)] | None = None  # curriculum: begin here, and go up to `depth`
     raise_at: Fraction = 0.8  # curriculum: when this share of episodes is solved
     raise_by: Positive = 4  # curriculum: reverse actions more
 
@@ -82,7 +82,7 @@ class AtariConfig(Section):
     """Atari: the protocol of the paper, and the engine that plays it."""
 
     backend: Literal["envpool", "ale"] = "envpool"  # "ale" is ale-py's vector environment
-    size: Annotated[int, Field(ge=8)] = 96  # side of a frame in pixels
+    size: Annotated[int, Field(ge=8, le=MOST)] = 96  # side of a frame in pixels
     gray: bool = False
     stack: Positive = 1  # frames that the agent sees at once
     sticky: Annotated[float, Field(ge=0, lt=1)] = 0.25  # probability that a frame repeats the action of the one before
@@ -90,7 +90,7 @@ class AtariConfig(Section):
     repeat: Positive = 4  # frames per agent step
     max_over: Positive = 2  # last frames of a step whose maximum is seen. 4 in the paper; 2 is the engines' own
     max_frames: Positive = 108_000  # half an hour; then an episode is truncated
-    threads: Positive | None = None  # of the engine; None for as many as there are cores or games, whichever is less
+    threads: Threads | None = None  # of the engine; None for as many as there are cores or games, whichever is less
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "AtariConfig":

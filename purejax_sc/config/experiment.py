@@ -1,13 +1,13 @@
 """One experiment: all sections together, what follows from them, and what no section can know alone."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import pydantic
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from purejax_sc.config import effects
-from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig
-from purejax_sc.config.base import Section
+from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig, read_hyper
+from purejax_sc.config.base import MOST, Section
 from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig, family_of
 from purejax_sc.config.networks import NetworkConfig, read_network
 from purejax_sc.config.training import ArenaConfig, CheckpointConfig, HostConfig, ReplayConfig, TrainConfig
@@ -32,7 +32,7 @@ class Config(Section):
     arena: ArenaConfig = ArenaConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
-    hyper: Hyper = Hyper()
+    hyper: Annotated[Hyper, BeforeValidator(read_hyper)] = Hyper()
 
     @property
     def replay_sequences(self) -> int:
@@ -88,12 +88,19 @@ class Config(Section):
             }
         )
 
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _check_foreign(cls, tree: Any) -> Any:
+        if isinstance(tree, dict):
+            effects.refuse_foreign(cls, tree)
+        return tree
+
     @pydantic.model_validator(mode="after")
     def _check_together(self) -> "Config":
         """What no field can know alone."""
-        effects.refuse_foreign(self)
         self._check_host()
         self._check_batch()
+        self._check_counts()
         self._check_shards()
         self._check_unrolls()
         self._check_hyper()
@@ -109,6 +116,14 @@ class Config(Section):
             raise ValueError(
                 f"train.num_envs={self.train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
                 f" train.num_envs={-(-self.train.num_envs // self.host.actors) * self.host.actors}, or other actors"
+            )
+
+    def _check_counts(self) -> None:
+        if self.num_updates > MOST:
+            fits = MOST // self.updates_per_iteration * self.steps_per_iteration
+            raise ValueError(
+                f"train.env_steps={self.train.env_steps} takes {self.num_updates:,} updates, more than {MOST:,}: set"
+                f" train.env_steps={fits} or less"
             )
 
     def _check_batch(self) -> None:

@@ -4,21 +4,21 @@
 without effect with one line that names the cure.
 """
 
-import difflib
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pydantic
-import yaml
 
-from purejax_sc.config import effects, networks
+from purejax_sc.config import effects, networks, yaml_text
 from purejax_sc.config.agent import Hyper
 from purejax_sc.config.base import ConfigError
 from purejax_sc.config.experiment import Config
+from purejax_sc.config.faults import explain
 from purejax_sc.config.older import upgrade
+from purejax_sc.config.words import nearest, printable, quote
 
 _PACKAGE = Path(__file__).parent.parent
 CONFIG_DIR = _PACKAGE / "configs"
@@ -26,36 +26,24 @@ if not CONFIG_DIR.is_dir():  # a checkout keeps them at the top level; the wheel
     CONFIG_DIR = _PACKAGE.parent / "configs"
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads `3e-4` as text; this reads it as the number that everybody means."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)$"),
-    list("-+0123456789"),
-)
-
-
 def find(name: str | os.PathLike[str]) -> Path:
     """The file of a configuration given by path or by the name of a shipped one. Raises ConfigError."""
+    shipped = {path.stem: path for path in sorted(CONFIG_DIR.glob("*.yaml"))}
     path = Path(name)
-    if path.is_file():
-        return path
-    shipped = CONFIG_DIR / f"{name}.yaml"
-    if shipped.is_file():
-        return shipped
-    names = sorted(p.stem for p in CONFIG_DIR.glob("*.yaml"))
-    close = difflib.get_close_matches(path.stem, names, n=3, cutoff=0.4) or names
-    raise ConfigError(f"no configuration {str(name)!r}: give a path, or a shipped name such as {', '.join(close)}")
-
-
-def read(text: str) -> Any:
-    """Parse YAML text. Raises ConfigError."""
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader with one more number format)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"not valid YAML: {' '.join(str(error).split())}") from None
+        if path.is_file():
+            return path
+    except OSError as error:  # a name that is too long, a directory that is closed
+        raise ConfigError(f"cannot read {quote(str(name))}: {error.strerror}") from None
+    if str(name) in shipped:
+        return shipped[str(name)]
+    close = nearest(path.stem, shipped, most=3, cutoff=0.5) or shipped
+    raise ConfigError(f"no configuration {quote(str(name))}: give a path, or a shipped name such as {', '.join(close)}")
+
+
+def read(text: str, key: str | None = None) -> Any:
+    """The value of YAML text. key: that it is given to, for messages. Raises ConfigError."""
+    return yaml_text.parse(text, quote(text if key is None else f"{key}={text}"))
 
 
 def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bool = True) -> Config:
@@ -64,12 +52,17 @@ def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bo
     strict: refuse overrides that another setting switches off.
     """
     path = find(name)
+    shown = printable(str(path))
     try:
-        tree = read(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from None
+        with path.open("rb") as file:  # so much that what is too long shows
+            text = file.read(4 * yaml_text.MOST_CHARACTERS + 1).decode()
+    except OSError as error:
+        raise ConfigError(f"cannot read {shown}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"cannot read {shown}: byte {error.start} is not UTF-8: give a text file") from None
+    tree = yaml_text.parse(text, shown)
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
+        raise ConfigError(f"{shown} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
     return _with_words(tree, overrides, strict)
 
 
@@ -83,7 +76,7 @@ def from_tree(tree: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(_with_tuples(upgrade(tree)))
     except pydantic.ValidationError as error:
-        raise ConfigError(_explain(error.errors()[0], tree)) from None
+        raise ConfigError(explain(error, partial(_keys, tree))) from None
 
 
 def to_tree(config: Config) -> dict[str, Any]:
@@ -96,14 +89,14 @@ def to_tree(config: Config) -> dict[str, Any]:
 
 
 def to_yaml(config: Config) -> str:
-    return yaml.safe_dump(to_tree(config), sort_keys=False)
+    return yaml_text.dump(to_tree(config))
 
 
 def split_word(word: str) -> tuple[str, str]:
     """KEY=VALUE. Raises ConfigError."""
     key, equals, text = word.partition("=")
     if not equals or not key:
-        raise ConfigError(f"{word!r} is not of the form key=value, as in hyper.sc_weight=0.5")
+        raise ConfigError(f"{quote(word)} is not of the form key=value, as in hyper.sc_weight=0.5")
     return key, text
 
 
@@ -116,10 +109,12 @@ def split_words(words: Iterable[str]) -> dict[str, list[str]]:
     for word in words:
         key, text = split_word(word)
         if key in values:
-            raise ConfigError(f"{key} is given twice: give all its values at once, as in {key}=a,b")
+            raise ConfigError(f"{quote(key)} is given twice: give all its values at once, as in KEY=a,b")
         values[key] = _split_commas(text)
         if not all(value.strip() for value in values[key]):
-            raise ConfigError(f"{key} lacks a value: give one, or several with commas and no spaces, as in {key}=a,b")
+            raise ConfigError(
+                f"{quote(key)} lacks a value: give one, or several with commas and no spaces, as in KEY=a,b"
+            )
     return values
 
 
@@ -135,23 +130,36 @@ def _split_commas(text: str) -> list[str]:
 
 
 def _with_words(tree: dict[str, Any], words: Iterable[str], strict: bool = True) -> Config:
-    pairs = [split_word(word) for word in words]
-    for key, text in pairs:
-        _set(tree, key, read(text))
+    settings = [
+        setting for key, text in map(split_word, words) for setting in _leaves(tuple(key.split(".")), read(text, key))
+    ]
+    for path, value in settings:
+        _set(tree, path, value)
     config = from_tree(tree)
     if strict:
-        effects.refuse_switched_off(config, [key for key, _ in pairs])
+        effects.refuse_switched_off(config, [".".join(path) for path, _ in settings])
     return config
 
 
-def _set(tree: dict[str, Any], key: str, value: Any) -> None:
-    *parents, leaf = key.split(".")
+def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The single settings of a value, each with its path: a mapping adds to its section, it does not replace it."""
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    if not value:
+        raise ConfigError(f"{quote('.'.join(path))} is set to an empty mapping, which has no effect: leave it out")
+    for key, part in value.items():
+        yield from _leaves((*path, key), part)
+
+
+def _set(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    *parents, leaf = path
     for parent in parents:
         if tree.get(parent) is None:
             tree[parent] = {}
         tree = tree[parent]
         if not isinstance(tree, dict):
-            raise ConfigError(f"{parent!r} in {key!r} is not a section")
+            raise ConfigError(f"{quote(parent)} in {quote('.'.join(path))} is not a section")
     tree[leaf] = value
 
 
@@ -161,34 +169,21 @@ def _with_tuples(tree: Any) -> Any:
     return tuple(_with_tuples(value) for value in tree) if isinstance(tree, list) else tree
 
 
-def _explain(error: Any, tree: Mapping[str, Any]) -> str:
-    """One line for a fault that pydantic found in a tree."""
-    *parents, leaf = path = [str(part) for part in error["loc"]] or [""]
-    where = ".".join(path)
-    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        known = _network_keys(tree["network"], leaf) if parents == ["network"] else _keys(parents)
-        close = difflib.get_close_matches(leaf, known, n=1, cutoff=0.5)
-        advice = f"did you mean {'.'.join([*parents, close[0]])!r}?" if close else f"known: {', '.join(known)}"
-        return f"unknown key {where!r}: {advice}"
-    if error["type"] == "missing":
-        return f"{where!r} is missing: add it, for example 'env: gymnax/Catch-bsuite'"
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    return f"{where}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+def _keys(tree: Mapping[str, Any], path: list[str]) -> list[str]:
+    """The keys that there are beside an unknown one. Raises ConfigError for the option of another kind of network."""
+    *parents, leaf = path
+    if parents == ["network"]:
+        return _network_keys(tree["network"], leaf)
+    section: Any = Config
+    for part in parents:
+        section = section.model_fields[part].annotation
+    return list(section._fields if section is Hyper else section.model_fields)
 
 
 def _network_keys(network: Mapping[str, Any], key: str) -> list[str]:
-    """The options of this network's kind. Raises ConfigError for the option of another kind."""
     kind = network.get("kind", "mlp")
     others = networks.kinds_with(key)
     if others:
         cures = " or ".join(f"network.kind={other}" for other in others)
         raise ConfigError(f"network.{key} has no effect with network.kind={kind}: leave it out, or set {cures}")
     return list(networks.kind_of(kind).options.model_fields)
-
-
-def _keys(parents: list[str]) -> list[str]:
-    section: Any = Config
-    for parent in parents:
-        section = section.model_fields[parent].annotation
-    return list(section._fields if section is Hyper else section.model_fields)

@@ -1,10 +1,9 @@
 """Settings of networks: what all kinds share, and which kinds there are. Each kind has its own beside its code."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from purejax_sc.config.base import ConfigError, Section, resolve
+from purejax_sc.config.base import ConfigError, Natural, Section, resolve
+from purejax_sc.config.words import quote
 
 # Kind -> what it is: a `networks.parts.Kind`, its options and how they make a network.
 KINDS = {
@@ -20,14 +19,16 @@ class NetworkConfig(Section):
     """What every kind of network has. The options of a kind extend it."""
 
     kind: str  # a row of KINDS, or module:name of a kind of the user's own
-    head_width: Annotated[int, Field(ge=0)] = 128  # hidden layer of each head; 0 for linear heads
+    head_width: Natural = 128  # hidden layer of each head; 0 for linear heads
 
 
 def kind_of(name: str) -> Any:
     """The `networks.parts.Kind` of this name. Raises ConfigError for an unknown one."""
-    if name not in KINDS and ":" not in name:
-        raise ConfigError(f"network.kind={name!r}: choose {', '.join(KINDS)}, or module:name of a kind of your own")
-    return resolve(KINDS.get(name, name))
+    if name in KINDS:
+        return resolve(KINDS[name])
+    if ":" not in name:
+        raise _no_kind(name)
+    return resolve(name, like=kind_of("mlp"))
 
 
 def kinds_with(option: str) -> list[str]:
@@ -41,5 +42,9 @@ def read_network(value: Any) -> Any:
         return value
     name = value.get("kind", "mlp")
     if not isinstance(name, str):
-        raise ConfigError(f"network.kind={name!r}: choose {', '.join(KINDS)}")
+        raise _no_kind(name)
     return kind_of(name).options.model_validate({**value, "kind": name})
+
+
+def _no_kind(name: Any) -> ConfigError:
+    return ConfigError(f"network.kind={quote(name)}: choose {', '.join(KINDS)}, or module:name of a kind of your own")

@@ -16,7 +16,7 @@ _NETWORK_0_1 = {
 def upgrade(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     """A complete tree that version 0.1.0 wrote without the settings that had no effect; any other tree as it is."""
     network = tree.get("network")
-    if not isinstance(network, Mapping) or set(network) != _NETWORK_0_1 or network["kind"] not in KINDS:
+    if not isinstance(network, Mapping) or set(network) != _NETWORK_0_1 or network["kind"] not in list(KINDS):
         return tree
     renamed = {("strides" if name == "pool" else name): value for name, value in network.items()}
     options = kind_of(network["kind"]).options.model_fields

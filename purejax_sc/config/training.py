@@ -4,11 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from purejax_sc.config.base import Fraction, Positive, Section
+from purejax_sc.config.base import Fraction, Natural, Positive, Section, Threads
+
+Steps = Annotated[int, Field(gt=0, lt=2**63)]  # of the environment
 
 
 class TrainConfig(Section):
-    env_steps: Positive = 1_000_000  # per seed
+    env_steps: Steps = 1_000_000  # per seed
     num_envs: Positive = 32
     sequence_length: Positive = 30  # transitions per sequence
     batch_sequences: Positive = 60
@@ -18,7 +20,7 @@ class TrainConfig(Section):
 
 
 class ReplayConfig(Section):
-    capacity: Positive = 100_000  # environment steps per seed
+    capacity: Steps = 100_000  # per seed
     carry: Literal["stored", "zero"] = "stored"  # N2: recurrent state at the start of a replayed sequence
     file: str | None = None  # Atari: the replay lies in this file, mapped into memory; None is main memory
 
@@ -28,9 +30,9 @@ class HostConfig(Section):
     learns; with xla, acting and learning are one compiled program on one device, and take turns."""
 
     driver: Literal["threads", "xla"] = "threads"
-    actors: Positive = 2  # threads, which share `train.num_envs` environments evenly
+    actors: Threads = 2  # threads, which share `train.num_envs` environments evenly
     queue: Positive = 2  # blocks of sequences, one per actor and iteration, that may wait for the learner
-    actor_devices: Annotated[int, Field(ge=0)] = 0  # beside the train.data_shards that learn; 0: the first of those
+    actor_devices: Natural = 0  # beside the train.data_shards that learn; 0: the first of those
 
 
 class CheckpointConfig(Section):
@@ -42,5 +44,5 @@ class CheckpointConfig(Section):
 class ArenaConfig(Section):
     """Games of two players: the agent is judged at every log point. It draws its moves from its policy."""
 
-    games: Annotated[int, Field(ge=0)] = 64  # against each opponent, by each seed; 0 for none
+    games: Natural = 64  # against each opponent, by each seed; 0 for none
     earlier: Fraction = 0.1  # of the run, whose agent stays as an opponent; before that, the log point before gives one

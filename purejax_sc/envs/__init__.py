@@ -6,7 +6,6 @@ one that compiled programs play; their file has `names`, `make_spec`, `make_envs
 packages behind them, are imported only when one of their environments is asked for.
 """
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,6 +14,7 @@ from typing import Any
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.config.base import resolve
 from purejax_sc.config.envs import FAMILIES, Family, family_of
+from purejax_sc.config.words import nearest, quote
 from purejax_sc.envs.host import HostEnvs, HostProgram, stacked_spec
 from purejax_sc.types import Env, EnvSpec
 
@@ -77,7 +77,10 @@ def env_names(host: bool = False) -> tuple[str, ...]:
 
 def _make_own(config: Config) -> Env:
     """An environment of the user's own, from a function of the configuration that `module:function` names."""
-    env = resolve(config.env)(config)
+    make = resolve(config.env)
+    if not callable(make):
+        raise ConfigError(f"env={quote(config.env)} is a {type(make).__name__}: name a function of a configuration")
+    env = make(config)
     if not isinstance(env, Env):
         raise ConfigError(f"env={config.env!r} returned {type(env).__name__}: let it return a purejax_sc.types.Env")
     return env
@@ -109,20 +112,23 @@ def _packages_of(config: Config, family: Family) -> Iterator[None]:
 
 
 def _unknown(config: Config) -> ConfigError:
-    return ConfigError(f"unknown env {config.env!r}: the nearest are {', '.join(_nearest(config.env))}")
+    """With the names like this one, or else all that it can have meant: of its family, or of the device.
 
-
-def _nearest(name: str) -> list[str]:
-    """Supported names like this one, or all of its family, or all of the device.
-
-    Families do not count for likeness, as 'Breakout' and 'minatar/breakout' mean the same, but for Atari's.
+    Families do not count for likeness where none of ours is named: 'Breakout' and 'minatar/breakout' mean the same.
     """
-    family, _, stem = name.lower().rpartition("/")
-    device, host = env_names(), env_names(host=True)
-    close = _like(stem, host) if family == "atari" else _like(stem, device) + _like(stem, host)
-    return close or [other for other in (*device, *host) if other.startswith(f"{family}/")] or list(device)
+    family, _, stem = config.env.lower().rpartition("/")
+    families = [family] if family in FAMILIES else list(FAMILIES)
+    names = {family: import_module(FAMILIES[family].module).names() for family in families}
+    close = [name for family in families for name in _like(stem, names[family])]
+    if close:
+        return ConfigError(f"unknown env {quote(config.env)}: the nearest are {', '.join(close)}")
+    known = [name for family in families if len(families) == 1 or not FAMILIES[family].host for name in names[family]]
+    return ConfigError(f"unknown env {quote(config.env)}: choose {', '.join(known)}")
 
 
 def _like(stem: str, names: tuple[str, ...]) -> list[str]:
-    stems = {known.rpartition("/")[2].lower(): known for known in names}
-    return [stems[close] for close in difflib.get_close_matches(stem, list(stems), n=3, cutoff=0.5)]
+    """The nearest of a family, by what follows its name, with or without what follows a hyphen: Catch-bsuite, Catch."""
+    stems = {known.rpartition("/")[2]: known for known in names}
+    short = {known.partition("-")[0]: name for known, name in reversed(stems.items())}
+    known = short | stems
+    return list(dict.fromkeys(known[close] for close in nearest(stem, known, most=3)))

@@ -6,12 +6,16 @@ name), stand between levels.
 """
 
 import io
+import math
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from purejax_sc.config import ConfigError
+from purejax_sc.config.words import printable, quote
 from purejax_sc.envs.levels import (
     BOX,
     BOX_ON_TARGET,
@@ -38,14 +42,19 @@ _TEXT = np.array(sorted(SYMBOLS, key=lambda symbol: SYMBOLS[symbol]))
 
 def read(path: Path) -> np.ndarray:
     """The levels uint8 [n, 10, 10] in a file. Raises ConfigError, which names the line and column of a fault."""
+    name = printable(str(path))
     try:
+        if not path.is_file():  # a device or a pipe may never end
+            raise ConfigError(f"cannot read levels from {name}: there is no such file")
         if path.suffix == ".npy":
-            return _check_array(np.load(path, allow_pickle=False), path)
-        return parse(path.read_text(encoding="utf-8"), path.name)
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(f"cannot read levels from {path}: {error}") from None
+            return _check_array(_read_array(path, name), name)
+        return parse(path.read_text(encoding="utf-8-sig"), printable(path.name))
+    except OSError as error:
+        raise ConfigError(f"cannot read levels from {name}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"cannot read levels from {name}: byte {error.start} is not UTF-8: give Boxoban's text, or an array (.npy)"
+        ) from None
 
 
 def parse(text: str, name: str = "text") -> np.ndarray:
@@ -79,7 +88,7 @@ def encode(path: Path, grids: np.ndarray) -> bytes:
 
 
 def _row(line: str, name: str, number: int) -> np.ndarray:
-    for column, symbol in enumerate(line, 1):
+    for column, symbol in enumerate(line[: SIZE + 1], 1):
         if symbol not in SYMBOLS:
             raise ConfigError(f"{name}, line {number}, column {column}: {symbol!r} is none of {' '.join(SYMBOLS)!r}")
     if len(line) != SIZE:
@@ -98,14 +107,40 @@ def _check(rows: list[np.ndarray], name: str, line: int) -> np.ndarray:
     return grid
 
 
-def _check_array(grids: np.ndarray, path: Path) -> np.ndarray:
-    if grids.dtype != np.uint8 or grids.ndim != 3 or grids.shape[1:] != (SIZE, SIZE) or not len(grids):
-        raise ConfigError(f"{path} holds {grids.dtype} {list(grids.shape)}, where levels are uint8 [n, {SIZE}, {SIZE}]")
+def _read_array(path: Path, name: str) -> np.ndarray:
+    """The array in a .npy file, uint8 [n, 10, 10]. Nothing is allocated before the file is seen to hold it."""
+    with path.open("rb") as file:
+        shape, column_major, dtype = _header(file, name)
+        if dtype != np.uint8 or len(shape) != 3 or shape[1:] != (SIZE, SIZE) or shape[0] < 1:
+            raise ConfigError(f"{name} holds {dtype} {quote(list(shape))}, where levels are uint8 [n, {SIZE}, {SIZE}]")
+        size, there = math.prod(shape), path.stat().st_size - file.tell()
+        if there < size:
+            raise ConfigError(
+                f"cannot read levels from {name}: it ends after {there:,} of {size:,} bytes: make it again"
+            )
+        return np.frombuffer(file.read(size), np.uint8).reshape(shape, order="F" if column_major else "C")
+
+
+def _header(file: BinaryIO, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether it is column-major, and dtype of the array that follows in a file."""
+    try:
+        version = np.lib.format.read_magic(file)
+        with warnings.catch_warnings(action="ignore"):  # of files from Python 2, which can be read
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, column_major, dtype = header(file)
+        return tuple(map(int, shape)), column_major, dtype
+    except OSError:
+        raise
+    except Exception:  # NumPy reads it as Python's own text, which can fail in every way
+        raise ConfigError(f"cannot read levels from {name}: it is no array of NumPy's: make it with np.save") from None
+
+
+def _check_array(grids: np.ndarray, name: str) -> np.ndarray:
     for number, grid in enumerate(grids):
         fault = find_fault(grid)
         if fault:
             (row, column), reason = fault
-            raise ConfigError(f"{path}, level {number}, line {row + 1}, column {column + 1}: {reason}")
+            raise ConfigError(f"{name}, level {number}, line {row + 1}, column {column + 1}: {reason}")
     return grids
 
 

@@ -10,6 +10,7 @@ from gymnax.environments import spaces
 
 from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs.base import check_options, lenient_promotion, without_weak_types
+from purejax_sc.memory import free_on_host, refuse_beyond
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 _CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
@@ -43,6 +44,9 @@ def make_gymnax(name: str, options: EnvOptions) -> Env:
     is_minatar = name.endswith("-MinAtar")
     check_options(f"gymnax/{name}", options, ("max_steps", *arguments, *(("sticky_actions",) if is_minatar else ())))
     chosen = {argument: getattr(options, option) for option, argument in arguments.items()}
+    if options.size is not None:
+        square = {"env_options.size": options.size}
+        refuse_beyond(free_on_host(), "this machine", "its squares", 4 * options.size**2, square)
     with lenient_promotion():
         environment, params = gymnax.make(name, **{argument: x for argument, x in chosen.items() if x is not None})
     if not isinstance(environment.action_space(params), spaces.Discrete):

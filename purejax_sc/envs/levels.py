@@ -17,6 +17,7 @@ import numpy as np
 from purejax_sc.types import Array, Key
 
 SIZE, BOXES, DIRECTIONS = 10, 4, 4
+FLOAT = 4  # bytes of a number of 32 bits
 FLOOR, WALL, TARGET, PLAYER, BOX, PLAYER_ON_TARGET, BOX_ON_TARGET = range(7)
 
 _STEP = np.array([-SIZE, 1, SIZE, -1], np.int32)  # from a cell to its neighbour in each direction
@@ -108,6 +109,11 @@ class Search(NamedTuple):
     best: Best
 
 
+def search_bytes(rules: Rules) -> int:
+    """Memory of a search at least: the hashes of positions that were met, the order of its steps, the digging."""
+    return FLOAT * _slots(rules) + 2 * 2 * DIRECTIONS * rules.positions + 8 * FLOAT * rules.dig_steps
+
+
 def generate(key: Key, rules: Rules, depth: Array | int | None = None) -> Level:
     """Try once to make a level; one whose score is 0 is none.
 
@@ -134,7 +140,7 @@ def start(
     """A search that has done nothing. floor: bool [10, 10]; cells of the targets, int32 [4], and of the player."""
     position = Position(targets, player, jnp.int32(-1), jnp.int32(0))
     directions = jnp.full(rules.depth, -1, jnp.int8)
-    slots = 4 * 2 ** (rules.positions - 1).bit_length()  # so many that few positions meet in one
+    slots = _slots(rules)
     return Search(
         floor=floor.reshape(-1),
         targets=targets,
@@ -153,6 +159,11 @@ def advance(key: Key, search: Search, num_steps: int) -> Search:
     """Search on for so many steps, each of which meets a new position or goes one back."""
     order = jax.random.bits(key, (num_steps, 2 * DIRECTIONS), jnp.uint16).astype(jnp.int32)
     return jax.lax.fori_loop(0, num_steps, lambda i, search: _step(search, order[i]), search)
+
+
+def _slots(rules: Rules) -> int:
+    """So many that few positions meet in one."""
+    return int(4 * 2 ** (rules.positions - 1).bit_length())
 
 
 def finish(search: Search) -> Level:

@@ -19,6 +19,7 @@ from purejax_sc.config import Config, ConfigError, EnvOptions, LevelsConfig
 from purejax_sc.envs import boxoban, levels
 from purejax_sc.envs.base import check_options, choose_rows, lenient_promotion
 from purejax_sc.envs.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
+from purejax_sc.memory import free_on_host, refuse_beyond
 from purejax_sc.types import Array, Env, EnvSpec, EpisodeStats, Key, Step
 
 NUM_CODES = 7
@@ -172,9 +173,13 @@ def make_source(config: LevelsConfig) -> Source:
     return _stored(config, Path(config.file)) if config.file is not None else _generated(config)
 
 
-def make_rules(config: LevelsConfig) -> levels.Rules:
-    """The generator's constants in a configuration."""
-    return levels.Rules(**{name: getattr(config, name) for name in levels.Rules._fields})
+def make_rules(config: LevelsConfig, at_once: int) -> levels.Rules:
+    """The generator's constants in a configuration. Raises ConfigError if so many searches do not fit in memory."""
+    rules = levels.Rules(**{name: getattr(config, name) for name in levels.Rules._fields})
+    settings = {f"levels.{name}": getattr(config, name) for name in ("positions", "dig_steps", "pool", "refresh")}
+    searches = f"{at_once:,} searches for levels at once"
+    refuse_beyond(free_on_host(), "this machine", searches, at_once * levels.search_bytes(rules), settings)
+    return rules
 
 
 def _stored(config: LevelsConfig, path: Path) -> Source:
@@ -198,7 +203,7 @@ def _stored(config: LevelsConfig, path: Path) -> Source:
 
 
 def _generated(config: LevelsConfig) -> Source:
-    rules = make_rules(config)
+    rules = make_rules(config, config.pool + config.refresh)
     first_depth = config.depth if config.first_depth is None else config.first_depth
 
     def good(level: levels.Level) -> Array:

@@ -60,7 +60,7 @@ def generate(
     Also returns: tries, the share `valid` of tries that were levels (of either split), the median of their solutions'
     lengths in moves, and tries per second without compilation. Raises ConfigError if the tries find next to nothing.
     """
-    rules = sokoban.make_rules(config)
+    rules = sokoban.make_rules(config, BATCH)
 
     def make(key: jax.Array) -> tuple[levels.Level, jax.Array, jax.Array]:
         level = jax.vmap(lambda key: levels.generate(key, rules))(jax.random.split(key, BATCH))

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from purejax_sc.config import ConfigError, NetworkConfig, Positive
+from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
 from purejax_sc.networks.conv import Conv, Form, Padding
 from purejax_sc.networks.parts import FeedForward, Head, Kind, Parts, ResidualDynamics, image_shape, standardise
 from purejax_sc.types import Array, EnvSpec
@@ -14,7 +14,7 @@ class MinatarOptions(NetworkConfig):
     width: Positive = 128  # latent and hidden width
     channels: tuple[Positive, ...] = (16, 16)  # of each 3x3 layer
     padding: Padding = "VALID"
-    model_blocks: Positive = 1  # residual blocks per model step
+    model_blocks: Repeats = 1  # residual blocks per model step
     conv: Form = "auto"  # form of the convolutions; auto picks the fastest
 
 

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from purejax_sc.config import NetworkConfig, Positive
+from purejax_sc.config import NetworkConfig, Positive, Repeats
 from purejax_sc.networks.parts import FeedForward, Head, Kind, Parts, ResidualDynamics, standardise
 from purejax_sc.types import Array, EnvSpec
 
@@ -11,8 +11,8 @@ from purejax_sc.types import Array, EnvSpec
 class MlpOptions(NetworkConfig):
     kind: str = "mlp"
     width: Positive = 128  # latent and hidden width
-    depth: Positive = 1  # hidden layers before the latent
-    model_blocks: Positive = 1  # residual blocks per model step
+    depth: Repeats = 1  # hidden layers before the latent
+    model_blocks: Repeats = 1  # residual blocks per model step
 
 
 class MlpTorso(nn.Module):

@@ -5,7 +5,7 @@ from functools import partial
 import flax.linen as nn
 import jax.numpy as jnp
 
-from purejax_sc.config import ConfigError, NetworkConfig, Positive
+from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
 from purejax_sc.networks.conv import Conv, Form
 from purejax_sc.networks.parts import NORM_EPSILON, FeedForward, Head, Kind, Parts, image_shape
 from purejax_sc.types import Array, EnvSpec
@@ -14,7 +14,7 @@ from purejax_sc.types import Array, EnvSpec
 class MuzeroOptions(NetworkConfig):
     kind: str = "muzero"
     channels: tuple[Positive, ...] = (16, 16)  # one number: planes
-    blocks: Positive = 6  # residual blocks in the encoder and again in the dynamics
+    blocks: Repeats = 6  # residual blocks in the encoder and again in the dynamics
     conv: Form = "auto"  # form of the convolutions; auto picks the fastest
 
 

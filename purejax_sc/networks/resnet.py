@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from purejax_sc.config import Positive
+from purejax_sc.config import Repeats
 from purejax_sc.networks.impala import TorsoOptions, make_torso
 from purejax_sc.networks.parts import FeedForward, Head, Kind, Parts, ResidualDynamics, standardise
 from purejax_sc.types import Array, EnvSpec
@@ -13,7 +13,7 @@ class ResnetOptions(TorsoOptions):
     """width: also that of the latent."""
 
     kind: str = "resnet"
-    model_blocks: Positive = 1  # residual blocks per model step
+    model_blocks: Repeats = 1  # residual blocks per model step
 
 
 class Contrasted(nn.Module):

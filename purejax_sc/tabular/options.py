@@ -4,7 +4,6 @@
 numbers.
 """
 
-import difflib
 import itertools
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,7 +13,10 @@ from pydantic import Field
 
 from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read, split_words
 from purejax_sc.config.agent import UPDATES
-from purejax_sc.config.base import names_row, row
+from purejax_sc.config.base import MOST, names_row, row
+from purejax_sc.config.faults import explain
+from purejax_sc.config.words import quote
+from purejax_sc.memory import free_on_host, refuse_beyond
 from purejax_sc.tabular.learner import Readings, Variant
 from purejax_sc.types import Gates
 
@@ -36,7 +38,7 @@ class Plan(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0  # of the first replica; each has its own MDP, tables and data
     iterations: Positive | None = None  # None: 12,000, and 3,000 for the noise study
     log_every: Positive = 100  # iterations
-    states: Annotated[int, Field(ge=2)] = 20
+    states: Annotated[int, Field(ge=2, le=MOST)] = 20
     actions: Positive = 4
     discount: Annotated[float, Field(ge=0, lt=1)] = 0.99
 
@@ -63,7 +65,7 @@ class Shape(Section):
     """What decides the shape of the program: every combination of a sweep is compiled apart."""
 
     batch: Positive = 8  # transitions per iteration
-    unroll: Annotated[int, Field(ge=0)] = 2  # K
+    unroll: Annotated[int, Field(ge=0, le=1_000)] = 2  # K
     terms: Literal["K", "K+1"] = "K"  # squared errors k = 0 .. K - 1, or 0 .. K
     expectation: Literal["inside", "outside"] = "inside"  # of the SC loss, in relation to the square
     order: Literal["joint", "value_first"] = "joint"  # of the SC step
@@ -80,6 +82,9 @@ class TabularOptions(Shape, Numbers, Plan):
     def _check(self) -> "TabularOptions":
         if self.terms == "K" and self.unroll == 0:
             raise ValueError("terms=K with unroll=0 leaves the SC loss without a term: set unroll=1 or terms=K+1")
+        sizes = {name: getattr(self, name) for name in ("states", "actions", "batch")}
+        tables = 4 * self.states * (self.states * self.actions + self.batch)  # bytes
+        refuse_beyond(free_on_host(), "this machine", "the tables of one replica", tables, sizes)
         for name in LISTS:
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
@@ -108,14 +113,14 @@ class Setting(NamedTuple):
 
 def parse(overrides: Iterable[str]) -> list[Setting]:
     """The settings of KEY=VALUE words; comma lists are swept, all combinations. Raises ConfigError."""
-    chosen = {key: [read(text) for text in texts] for key, texts in split_words(overrides).items()}
+    chosen = {key: [read(text, key) for text in texts] for key, texts in split_words(overrides).items()}
     fixed = {key: tuple(values) if key in LISTS else values[0] for key, values in chosen.items()}
     swept = {key: values for key, values in chosen.items() if key not in LISTS and len(values) > 1}
     for key, values in swept.items():
         if key in Plan.model_fields:
             raise ConfigError(f"{key} takes one value: replicas of different {key} are not comparable; run them apart")
-        if len(set(values)) < len(values):
-            raise ConfigError(f"{key}={','.join(map(str, values))} repeats a value: drop it")
+        if any(value in values[:i] for i, value in enumerate(values)):
+            raise ConfigError(f"{key}={quote(values)} repeats a value: drop it")
     settings = []
     for point in itertools.product(*swept.values()):
         combination = dict(zip(swept, point, strict=True))
@@ -153,16 +158,4 @@ def _validated(values: dict[str, Any]) -> TabularOptions:
     try:
         return TabularOptions.model_validate(values)
     except pydantic.ValidationError as error:
-        raise ConfigError(_explain(error.errors()[0])) from None
-
-
-def _explain(error: Any) -> str:
-    key = str(error["loc"][0]) if error["loc"] else ""
-    if error["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(key, TabularOptions.model_fields, n=1, cutoff=0.5)
-        return f"unknown option {key!r}: " + (
-            f"did you mean {close[0]!r}?" if close else f"known: {', '.join(TabularOptions.model_fields)}"
-        )
-    if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    return f"{key}={error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+        raise ConfigError(explain(error, lambda path: list(TabularOptions.model_fields))) from None

@@ -29,6 +29,7 @@ from purejax_sc.training.iteration import (
     swap_time,
 )
 from purejax_sc.training.replay import ReplayState
+from purejax_sc.training.sizes import check_fits
 from purejax_sc.types import Array, Env, Key, Model, Params, Sequence
 
 JUDGE = 1  # apart from the other uses of a key
@@ -76,18 +77,19 @@ def make_trainer(
     Args:
       env:       replaces the one that `config.env` names.
       model:     replaces the network that `config.network` describes.
-      num_seeds: how many the caller will train side by side in memory; only the check of the replay's size asks.
+      num_seeds: how many the caller will train side by side in memory; only the checks of sizes ask.
       axis:      name of the mesh axis along which devices share a run. `config` is then one device's part of it.
 
-    Raises ConfigError: unknown environment, a network that does not fit it, a replay that does not fit in memory.
+    Raises ConfigError: unknown environment, a network that does not fit it, a run that does not fit in memory.
     """
     env = env or make_env(config)
     if not env.spec.two_player and config.arena != ArenaConfig():
         raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
     model = model or make_model(config, env.spec)
     parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis), axis)
-    need = num_seeds * replay_bytes(config, env, model)
-    check_replay_fits(config, need, memory.free_on(jax.local_devices()[0]), "the device", num_seeds)
+    row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
+    check_fits(config, parts.learner, row, free, "the device", num_seeds)
+    check_replay_fits(config, num_seeds * replay_bytes(config, row), free, "the device", num_seeds)
     return Trainer(partial(_init, parts), partial(_iterate, parts), partial(_judge, parts))
 
 
@@ -202,8 +204,6 @@ def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
 
 
-def replay_bytes(config: Config, env: Env, model: Model) -> int:
-    """Memory of the replay of one seed."""
-    if not config.replay_sequences:
-        return 0
-    return replay.num_bytes(sequence_shapes(config, env, model), config.replay_capacity_sequences)
+def replay_bytes(config: Config, row: Sequence) -> int:
+    """Memory of the replay of one seed, in rows of these shapes."""
+    return replay.num_bytes(row, config.replay_capacity_sequences) if config.replay_sequences else 0

@@ -38,6 +38,7 @@ from purejax_sc.training.iteration import (
     replay_text,
 )
 from purejax_sc.training.replay import ReplayState
+from purejax_sc.training.sizes import check_fits
 from purejax_sc.types import Array, EnvSpec, Key, Observation, Params, Sequence, Tree
 
 ProgramState = TrainState[Array, ReplayState | Nothing]
@@ -81,7 +82,9 @@ class Driver:
         self._row = row_shapes(config, spec, self._model)
         self._hyper = as_arrays(config.hyper)
         self._live: Live | None = None
-        check_replay_fits(config, self._replay_bytes, memory.free_on(layout.mesh.devices.flat[0]), "the device")
+        free = memory.free_on(layout.mesh.devices.flat[0])
+        check_fits(config, self._learner, self._row, free, "the device")
+        check_replay_fits(config, self._replay_bytes, free, "the device")
         # a resumed run begins new episodes, of the same seeds
         self._games = make_games(config.train.num_envs, config.seed)
 

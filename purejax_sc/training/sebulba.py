@@ -42,6 +42,7 @@ from purejax_sc.training.iteration import (
     no_returns,
     replay_text,
 )
+from purejax_sc.training.sizes import check_fits
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 HostState = TrainState[np.ndarray, RingState | Nothing]
@@ -106,6 +107,7 @@ class Driver:
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
         self._row = row_shapes(config, spec, self._model)
+        check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]), "the device")
         path = Path(config.replay.file) if config.replay.file else None
         self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
         if path is None:

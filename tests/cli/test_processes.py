@@ -10,19 +10,19 @@ from contextlib import suppress
 
 import pytest
 
-from purejax_sc.cli import processes, roll_call
 from purejax_sc.cli.commands import main
-from purejax_sc.cli.links import Link, Message, listen, parse_address
-from purejax_sc.cli.relay import start_relay
-from purejax_sc.cli.roll_call import Place
 from purejax_sc.cli.setup import UserError
+from purejax_sc.cli.together import processes, roll_call
+from purejax_sc.cli.together.links import Link, Message, listen, parse_address
+from purejax_sc.cli.together.relay import start_relay
+from purejax_sc.cli.together.roll_call import Place
 
 # One process of a run that has nothing to compute: it meets the others, watches them, and does as it is told.
 MEMBER = """
 import sys, time
-from purejax_sc.cli import watch
-from purejax_sc.cli.links import parse_address
-from purejax_sc.cli.roll_call import Place, attend, gather
+from purejax_sc.cli.together import watch
+from purejax_sc.cli.together.links import parse_address
+from purejax_sc.cli.together.roll_call import Place, attend, gather
 watch.TICK_SECONDS = 0.05
 port, num, process = map(int, sys.argv[1:4])
 place = Place(parse_address(f"127.0.0.1:{port}"), num, process, 30)

@@ -1,5 +1,6 @@
 """Sokoban: the adapter against plain Python, its pools of levels, and files of levels."""
 
+import os
 from pathlib import Path
 
 import jax
@@ -220,6 +221,72 @@ def test_foreign_files_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ConfigError, match="holds no levels"):
         boxoban.read(tmp_path / "empty.txt")
+
+
+def npy(header: str, body: bytes = bytes(500)) -> bytes:
+    """A .npy file with this header."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + body
+
+
+def described(descr: str, shape: str) -> bytes:
+    return npy(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is no array of NumPy's: make it with np.save"),
+        (b"PK\x03\x04archive", "it is no array of NumPy's: make it with np.save"),
+        (npy("(" * 3_000), "it is no array of NumPy's"),
+        (npy("'''"), "it is no array of NumPy's"),
+        (npy("{'descr': '|u1'}"), "it is no array of NumPy's"),
+        (described("'nope'", "(5, 10, 10)"), "it is no array of NumPy's"),
+        (described("'|O'", "(5, 10, 10)"), "holds object [5, 10, 10], where levels are uint8 [n, 10, 10]"),
+        (described("'|u1'", "(0, 10, 10)"), "holds uint8 [0, 10, 10]"),
+        (described("'|u1'", "(-1, 10, 10)"), "holds uint8 [-1, 10, 10]"),
+        (described("'|u1'", "(6, 10, 10)"), "it ends after 500 of 600 bytes: make it again"),
+        (described("'|u1'", "(1000000000000, 10, 10)"), "it ends after 500 of 100,000,000,000,000 bytes"),
+    ],
+)
+def test_arrays_that_are_not_whole_are_one_line(content: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "levels.npy"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        boxoban.read(path)
+    assert words in str(error.value)
+    assert str(error.value).isprintable()
+
+
+def test_arrays_in_any_order_are_read(tmp_path: Path) -> None:
+    grids = np.repeat(boxoban.parse(LEVEL), 3, axis=0)
+    grids[1] = grids[1].T
+    np.save(tmp_path / "levels.npy", np.asfortranarray(grids))
+    np.testing.assert_array_equal(boxoban.read(tmp_path / "levels.npy"), grids)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x93NUMPY", "byte 0 is not UTF-8: give Boxoban's text, or an array (.npy)"),
+        (b"\0" * 1_000, r"line 1, column 1: '\x00' is none of"),
+        (b"#" * 1_000_000, "line 1, column 1000000: 1000000 characters instead of 10"),
+        (b"; nothing\n", "holds no levels"),
+    ],
+)
+def test_texts_that_are_none_are_one_line(content: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "levels.txt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as error:
+        boxoban.read(path)
+    assert words in str(error.value)
+    assert str(error.value).isprintable()
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "levels.txt")
+    for path in (tmp_path / "levels.txt", tmp_path, Path("x" * 5_000)):
+        with pytest.raises(ConfigError, match="cannot read levels from "):
+            boxoban.read(path)
 
 
 def test_a_file_of_levels_is_played(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from purejax_sc.config import Config, ConfigError, load
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
 from purejax_sc.training import devices
-from purejax_sc.training.anakin import replay_bytes
+from purejax_sc.training.anakin import replay_bytes, sequence_shapes
 from purejax_sc.training.devices import DATA, SEED, make_layout
 from purejax_sc.training.mesh import compile_program, make_local_trainer
 
@@ -129,7 +129,7 @@ def test_seeds_on_the_cores_of_a_cpu_share_its_memory() -> None:
     env = make_env(config)
     model = make_model(config, env.spec)
     steps = config.replay_capacity_sequences * config.train.sequence_length
-    one = replay_bytes(config, env, model) / steps
+    one = replay_bytes(config, sequence_shapes(config, env, model)) / steps
     large = small(replay={"capacity": int(memory * 2 / 3 / one)})
     make_local_trainer(large, make_layout(1))
     with pytest.raises(ConfigError, match="for 2 seed"):

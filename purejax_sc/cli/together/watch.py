@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from purejax_sc.cli.links import ClosedError, Link, Message
 from purejax_sc.cli.setup import UserError
 from purejax_sc.cli.signals import line
+from purejax_sc.cli.together.links import ClosedError, Link, Message
 
 TICK_SECONDS = 1.0
 SILENT_TICKS = 20  # ticks, not seconds: one that was suspended itself calls nobody lost when it goes on

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from purejax_sc.cli.links import Address
+from purejax_sc.cli.together.links import Address
 
 LOOPBACK = "127.0.0.1"
 RETRY_SECONDS = 0.1

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from purejax_sc.cli.links import Address, ClosedError, Link, listen
 from purejax_sc.cli.setup import UserError
+from purejax_sc.cli.together.links import Address, ClosedError, Link, listen
 
 NOTICE_SECONDS = 3.0  # after which waiting is worth a line
 RETRY_SECONDS = 0.2

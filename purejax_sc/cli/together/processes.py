@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 import purejax_sc
-from purejax_sc.cli import watch
-from purejax_sc.cli.links import parse_address
-from purejax_sc.cli.relay import LOOPBACK, start_relay
-from purejax_sc.cli.roll_call import Facts, Place, Say, attend, gather
 from purejax_sc.cli.setup import Interrupted, UserError
-from purejax_sc.cli.watch import Watch
+from purejax_sc.cli.together import watch
+from purejax_sc.cli.together.links import parse_address
+from purejax_sc.cli.together.relay import LOOPBACK, start_relay
+from purejax_sc.cli.together.roll_call import Facts, Place, Say, attend, gather
+from purejax_sc.cli.together.watch import Watch
 
 WAIT_SECONDS = 300  # until all processes must be there
 CLOSING_SECONDS = 10  # of JAX, when all processes are done
