@@ -1,0 +1,13 @@
+"""All attacks. A family is a file beside this one, and adds its rows here."""
+
+from attacks import configs, damage, kills, levels, limits
+from attacks.base import Attack
+
+# The quick ones first, so that even a short campaign has made them.
+ATTACKS: tuple[Attack, ...] = (
+    *configs.ATTACKS,
+    *levels.ATTACKS,
+    *damage.ATTACKS,
+    *limits.ATTACKS,
+    *kills.ATTACKS,
+)
