@@ -116,16 +116,21 @@ def report(rows: Sequence[Row], out: Path | None) -> str:
     if out:
         with out.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(cells)
-    widths = [max(len(cell[i]) for cell in cells) for i in range(len(COLUMNS) - 1)]
-    lines = ("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1][:100]]) for row in cells)
-    return "\n".join(line.rstrip() for line in lines)
+    widths = [max(map(len, column)) for column in list(zip(*cells, strict=True))[:-1]]
+    return "\n".join(_padded(row, widths) for row in cells)
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
+    *first, last = row
+    return "  ".join([*(cell.ljust(width) for cell, width in zip(first, widths, strict=True)), last[:100]]).rstrip()
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    first = next((f"case {number}: {outcome.failures[0]}" for number, outcome in sorted(row.outcomes.items()) if outcome.failures), "")
+    failed = {number: outcome.failures[0] for number, outcome in row.outcomes.items() if outcome.failures}
+    first = f"case {min(failed)}: {failed[min(failed)]}" if failed else _skipped(row)
     survived = sum(outcome.tried for outcome in row.outcomes.values() if not outcome.failures)
     numbers = (row.tried, row.attack.count, survived, row.failed, round(row.seconds))
-    return (row.attack.name, *map(str, numbers), first or _skipped(row))
+    return (row.attack.name, *map(str, numbers), " ".join(first.split()))
 
 
 def _skipped(row: Row) -> str:

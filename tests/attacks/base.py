@@ -54,7 +54,10 @@ class Case(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """A row of the table. count: attacks of a whole campaign.   share: of its time.   short: cases in the short form."""
+    """A row of the table. count: attacks of a whole campaign.
+
+    share: of its time.   short: cases in the short form.
+    """
 
     name: str
     run: Callable[[Case], Outcome]

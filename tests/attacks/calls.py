@@ -28,7 +28,7 @@ class Caller:
     """A worker process."""
 
     def __init__(self, command: Path, environment: Mapping[str, str], directory: Path) -> None:
-        self._errors = tempfile.TemporaryFile(dir=directory)
+        self._errors = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - closed by `close`
         self._process = subprocess.Popen(
             [str(interpreter_of(command)), "-P", str(WORKER), str(command)],
             stdin=subprocess.PIPE,
@@ -43,7 +43,8 @@ class Caller:
 
     def ask(self, words: Sequence[str], directory: Path, seconds: float) -> dict[str, Any] | None:
         """The answer to one command line, None if the process died or did not answer in time."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         task = {"words": list(words), "directory": str(directory), "seconds": seconds}
         try:
             self._process.stdin.write(json.dumps(task).encode() + b"\n")

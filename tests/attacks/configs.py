@@ -16,8 +16,9 @@ VALUES = (
     "0", "1", "-1", "2", "3.5", "1e400", "-1e400", ".nan", ".inf", "-.inf", "null", "~", "true", "no", "''", "' '",
     "[]", "{}", "[1, 2]", "{a: 1}", "[[[[]]]]", "1_000", "0x10", "0o17", "1e-400", "99999999999999999999", "-0.0",
     "2147483648", "9223372036854775808", "text", "'[not a list]'", "2001-01-01", "!!binary aGk=", "!!set {a}",
-    "*alias", "&anchor 1", "[", "}", "'", '"', "a: b: c", "- x", "# nothing", "\t", "💥", "\x85", "\ufeff1", "%", "@",
-    "os:nothing", "no_such_module:thing", "math:pi", ":", "a:", ":b", "..:x", "a.b.c:d", "\\x00", "1" * 5000, "x" * 5000,
+    "*alias", "&anchor 1", "[", "}", "'", '"', "a: b: c", "- x", "# nothing", "\t", "💥", "\x85", "\ufeff1", "%",
+    "@",    "os:nothing", "no_such_module:thing", "math:pi", ":", "a:", ":b", "..:x", "a.b.c:d", "\\x00", "1" * 5000,
+    "x" * 5000,
 )  # fmt: skip
 PAYLOADS = (
     "!!python/object/apply:os.system ['touch {canary}']",
@@ -32,10 +33,13 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
 )
 TEXTS = (
-    "", "\n", "---\n---\n", "[]", "1", "null", "env", "env:", "env: [", "- env: garnet", "{", "\x00", "\ufeffenv: garnet\n",
-    "env: garnet\nenv: garnet\n", "env: &a [*a]\n", "<<: *x\n", "? [a, b]\n: c\n", "1: 2\n", "env: {env: garnet}\n", BOMB,
+    "", "\n", "---\n---\n", "[]", "1", "null", "env", "env:", "env: [", "- env: garnet", "{", "\x00",
+    "\ufeffenv: garnet\n",
+    "env: garnet\nenv: garnet\n", "env: &a [*a]\n", "<<: *x\n", "? [a, b]\n: c\n", "1: 2\n",
+    "env: {env: garnet}\n", BOMB,
     "[" * 3000, "{a: " * 3000, "a:\n" + " " * 100_000 + "b", "&a " * 1000 + "x", "env: garnet\ntrain: &t {<<: *t}\n",
-    "null: 1\n", "true: {a: b}\n", "env: garnet\nhyper: {1: 2}\n", "env: garnet\n2001-01-01: x\n", "env: garnet\n[a]: x\n",
+    "null: 1\n", "true: {a: b}\n", "env: garnet\nhyper: {1: 2}\n", "env: garnet\n2001-01-01: x\n",
+    "env: garnet\n[a]: x\n",
 )  # fmt: skip
 
 
@@ -53,7 +57,7 @@ def override(case: Case) -> Outcome:
     name = rng.choice(SHIPPED)
     keys = _keys(yaml.safe_load(_shipped(case, name)))
     words = [_word(rng, keys, canary) for _ in range(rng.randint(1, 3))]
-    return _printed(case, [name, *words], canary, f"{name} {words}"[:200])
+    return _printed(case, [name, *words], canary, f"{name} {[word[:40] for word in words]}")
 
 
 def _printed(case: Case, words: list[str], canary: Path, what: str) -> Outcome:
@@ -78,9 +82,7 @@ def _again(case: Case, printed: str) -> str | None:
 
 def _shipped(case: Case, name: str) -> str:
     """The complete configuration of this name, as the command prints it."""
-    result = case.site.once(
-        f"config {name}", lambda: case.site.call(["train", name, "--print-config"], case.site.root)
-    )
+    result = case.site.once(f"config {name}", lambda: case.site.call(["train", name, "--print-config"], case.site.root))
     if result.status != 0:
         raise RuntimeError(f"train {name} --print-config: exit status {result.status}: {result.err[-300:]}")
     return str(result.out)

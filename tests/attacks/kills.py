@@ -1,4 +1,4 @@
-"""Signals at random moments: kill -9, SIGTERM and Ctrl-C, in every phase of a run. Then the run goes on, bit for bit."""
+"""Signals at random moments: kill -9, SIGTERM and Ctrl-C, in every phase of a run, which then goes on bit for bit."""
 
 import random
 import signal
@@ -88,7 +88,7 @@ def _wait(rng: random.Random, phase: str, out: Path, process: Any, seconds: floa
 
 
 ATTACKS = (
-    Attack("signals, on the device", partial(kill, "device"), 80, 0.30, short=2),
-    Attack("signals, on the host", partial(kill, "host"), 20, 0.10),
+    Attack("signals, on the device", partial(kill, "device"), 80, 0.26, short=2),
+    Attack("signals, on the host", partial(kill, "host"), 20, 0.08),
     Attack("signals, two processes", partial(kill, "two"), 10, 0.06),
 )

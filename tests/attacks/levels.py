@@ -10,12 +10,14 @@ from attacks.base import Attack, Case, Outcome, fault
 
 CODES = {" ": 0, "#": 1, ".": 2, "@": 3, "$": 4, "+": 5, "*": 6}
 SIZE, BOXES = 10, 4
-FRAGMENTS = ("; 3\n", "\n", "\r\n", "\t", "é", "\x00", "\ufeff", "\x0c", "\u2028", "##########\n", "#" * 5000, " ", "@", "$$", "..")  # fmt: skip
+FRAGMENTS = (
+    "; 3\n", "\n", "\r\n", "\t", "é", "\x00", "\ufeff", "\x0c", "\u2028", "##########\n", "#" * 5000, " ", "@", "$$", "..",
+)  # fmt: skip
 
 
 def convert(case: Case) -> Outcome:
     """`levels file=` on one file: right levels come out as they are, others are refused and nothing is written."""
-    grids = np.stack([_level(case.rng) for _ in range(case.rng.randint(1, 4))])
+    grids = np.stack([make_level(case.rng) for _ in range(case.rng.randint(1, 4))])
     make = case.rng.choice((_text, _text, _array))
     name, data, sound = make(case.rng, grids)
     (case.scratch / name).write_bytes(data)
@@ -32,21 +34,21 @@ def _judge(status: int | None, out: Path, grids: np.ndarray, sound: bool | None)
     if status == 2:
         return "right levels were refused" if sound else "refused, but written" if out.exists() else None
     found = np.load(out, allow_pickle=False)
-    if not all(_sound(grid) for grid in found):
+    if not all(is_level(grid) for grid in found):
         return "what is no level was written"
     if sound is False:
         return "what is no level was accepted"
     return None if sound is None or np.array_equal(found, grids) else "other levels came out than went in"
 
 
-def _sound(grid: np.ndarray) -> bool:
+def is_level(grid: np.ndarray) -> bool:
     """Wall all round, one player, four boxes not all on their four targets."""
     edge = np.concatenate([grid[0], grid[-1], grid[:, 0], grid[:, -1]])
     counts = [int(np.isin(grid, codes).sum()) for codes in ((3, 5), (4, 6), (2, 5, 6), (4,))]
     return bool((edge == 1).all() and grid.max() <= 6 and counts[:3] == [1, BOXES, BOXES] and counts[3] > 0)
 
 
-def _level(rng: random.Random) -> np.ndarray:
+def make_level(rng: random.Random) -> np.ndarray:
     grid = np.ones((SIZE, SIZE), np.uint8)
     inside = [(row, column) for row in range(1, SIZE - 1) for column in range(1, SIZE - 1)]
     floor = rng.sample(inside, rng.randint(20, 64))
@@ -60,7 +62,8 @@ def _level(rng: random.Random) -> np.ndarray:
 
 def _text(rng: random.Random, grids: np.ndarray) -> tuple[str, bytes, bool | None]:
     letters = np.array(sorted(CODES, key=lambda letter: CODES[letter]))
-    text = "\n".join(f"; {i}\n" + "\n".join("".join(row) for row in letters[grid]) + "\n" for i, grid in enumerate(grids))
+    texts = ("\n".join("".join(row) for row in letters[grid]) for grid in grids)
+    text = "\n".join(f"; {i}\n{one}\n" for i, one in enumerate(texts))
     kind = rng.choice(("whole", "letter", "fragment", "cut", "noise"))
     if kind == "whole":
         return "levels.txt", text.encode(), True
@@ -96,7 +99,7 @@ def _array(rng: random.Random, grids: np.ndarray) -> tuple[str, bytes, bool | No
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     elif kind == "header":
         data = bytearray(bytes(data).replace(b"(", b"(9" * 9, 1))
-    whole = kind == "whole" or (kind == "cell" and all(_sound(grid) for grid in array))
+    whole = kind == "whole" or (kind == "cell" and all(is_level(grid) for grid in array))
     return "levels.npy", bytes(data), True if whole else None if kind in ("cut", "bit", "header") else False
 
 

@@ -1,4 +1,4 @@
-"""Resources that run out: disk, file size, descriptors, memory, the directory itself. Then there is room, and it goes on.
+"""Resources that run out: disk, file size, descriptors, memory, the directory itself. Then the run goes on.
 
 The disk is a small file system in memory, which only root may mount; without root those attacks are skipped.
 """

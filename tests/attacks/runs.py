@@ -6,6 +6,7 @@ Checkpoints are read by Orbax as plain trees of NumPy arrays, metrics.csv as tex
 import csv
 import hashlib
 import json
+import logging
 import shutil
 import signal
 import socket
@@ -110,6 +111,7 @@ def read_leaves(out: Path) -> dict[str, str]:
     import numpy as np
     import orbax.checkpoint as ocp
 
+    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax misses the metadata of the whole checkpoint
     leaves = {}
     items = sorted(path.parent for path in (out / "checkpoints" / str(newest(out))).glob("*/_METADATA"))
     with READING:
