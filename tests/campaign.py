@@ -14,6 +14,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -72,22 +73,28 @@ def make_case(plan: Plan, attack: Attack, number: int) -> Outcome:
 
 def make_attack(plan: Plan, attack: Attack, numbers: Iterator[int], goes_on: Callable[[Row], bool]) -> Row:
     """Cases of one attack for as long as `goes_on` says so, or until the numbers are used up."""
-    row, lock = Row(attack, {}, 0.0), threading.Lock()
+    row, lock, stopped = Row(attack, {}, 0.0), threading.Lock(), threading.Event()
     began = time.monotonic()
 
     def work() -> None:
         while True:
             with lock:
-                number = next(numbers, None) if goes_on(row) else None
+                number = next(numbers, None) if goes_on(row) and not stopped.is_set() else None
             if number is None:
                 return
-            row.outcomes[number] = outcome = make_case(plan, attack, number)
+            outcome = make_case(plan, attack, number)
+            with lock:
+                row.outcomes[number] = outcome
             for failure in outcome.failures:
                 print(_line(plan, attack, number, failure), flush=True)
 
     with ThreadPoolExecutor(plan.jobs) as pool:
-        for future in [pool.submit(work) for _ in range(plan.jobs)]:
-            future.result()
+        futures = [pool.submit(work) for _ in range(plan.jobs)]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            stopped.set()  # after Ctrl-C the cases at hand are the last
     return row._replace(seconds=time.monotonic() - began)
 
 
@@ -160,6 +167,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     arguments = _arguments(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order, so that no directory and no mount is left
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # results are read on the CPU
     chosen = [attack for attack in ATTACKS if not arguments.only or attack.name in arguments.only]
     root = Path(tempfile.mkdtemp(prefix="campaign-"))

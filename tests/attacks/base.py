@@ -85,6 +85,12 @@ class Site:
                 self._made[name] = make()
             return self._made[name]
 
+    def has(self, module: str) -> bool:
+        """Whether the attacked interpreter could import a module."""
+        code = f"from importlib.util import find_spec; assert find_spec({module!r})"
+        words = [str(self.python), "-c", code]
+        return bool(self.once(f"has {module}", lambda: not subprocess.run(words, capture_output=True).returncode))
+
     def start(self, words: Sequence[str], directory: Path, **options: Any) -> subprocess.Popen[bytes]:
         """Start the command in a process group of its own."""
         return subprocess.Popen(

@@ -42,6 +42,8 @@ PHASES: dict[str, Callable[[Path], bool] | None] = {
 
 def kill(kind: str, case: Case) -> Outcome:
     """Up to four signals to the same run, then it goes on to its end and must equal the undisturbed one."""
+    if kind == "host" and not case.site.has("envpool"):
+        return Outcome(tried=0, skipped="pip install 'purejax-sc[atari]' for games on the host")
     whole, out, failures = runs.reference(case.site, kind), case.scratch / "run", list[str]()
     struck, known = 0, -1
     for _ in range(case.rng.randint(1, 4)):
