@@ -106,7 +106,9 @@ def campaign(plan: Plan, attacks: Sequence[Attack], minutes: float) -> list[Row]
         until = time.monotonic() + left * attack.share / sum(other.share for other in attacks[i:])
 
         def goes_on(row: Row, until: float = until) -> bool:
-            return not row.outcomes or (time.monotonic() < until and row.tried < row.attack.count and not _skipped(row))
+            if not row.outcomes:  # once at least, unless all of the time is over
+                return time.monotonic() < end
+            return time.monotonic() < until and row.tried < row.attack.count and not _skipped(row)
 
         rows.append(make_attack(plan, attack, itertools.count(), goes_on))
     return rows

@@ -131,6 +131,6 @@ def _mutated(rng: random.Random, whole: str, canary: Path) -> bytes:
 
 
 ATTACKS = (
-    Attack("configurations", text, 500, 0.02, short=60),
-    Attack("override strings", override, 500, 0.02, short=60),
+    Attack("configurations", text, 500, 0.05, short=60),
+    Attack("override strings", override, 500, 0.05, short=60),
 )

@@ -262,6 +262,6 @@ DAMAGES: dict[str, Damage] = {
 }
 
 ATTACKS = (
-    Attack("flipped bits", flip, 200, 0.28, short=5),
-    Attack("other damages", hurt, 100, 0.15, short=4),
+    Attack("flipped bits", flip, 200, 0.28, short=3),
+    Attack("other damages", hurt, 100, 0.15, short=2),
 )

@@ -90,7 +90,7 @@ def _wait(rng: random.Random, phase: str, out: Path, process: Any, seconds: floa
 
 
 ATTACKS = (
-    Attack("signals, on the device", partial(kill, "device"), 80, 0.26, short=2),
+    Attack("signals, on the device", partial(kill, "device"), 80, 0.26, short=1),
     Attack("signals, on the host", partial(kill, "host"), 20, 0.08),
     Attack("signals, two processes", partial(kill, "two"), 10, 0.06),
 )

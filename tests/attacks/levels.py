@@ -113,4 +113,4 @@ class Payload:
         return os.system, ("touch canary",)
 
 
-ATTACKS = (Attack("level files", convert, 300, 0.02, short=40),)
+ATTACKS = (Attack("level files", convert, 300, 0.04, short=40),)
