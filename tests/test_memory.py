@@ -171,7 +171,7 @@ def test_a_run_that_does_not_fit_leaves_no_directory_and_replaces_none(tmp_path:
     (tmp_path / "config.yaml").write_text("kept")
     with pytest.raises(ConfigError, match=LINE):
         runs.count(tmp_path, force=True)
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["kept"]
+    assert {path.name: path.read_text() for path in tmp_path.glob("[!.]*")} == {"config.yaml": "kept"}
 
 
 def test_a_study_that_does_not_fit_leaves_no_directory(tmp_path: Path, nothing_fits) -> None:

@@ -53,5 +53,5 @@ def unwritable(path: Path, error: OSError) -> RunError:
     """The line for what could not be written: the cure is the same whatever it was."""
     return RunError(
         f"cannot write {path} ({reason(error)}): see that there is room and that it may be written, or choose"
-        " another directory"
+        " another place with --out"
     )

@@ -119,10 +119,9 @@ def new_directory(out: Path, say: Callable[[str], None] = lambda text: None) -> 
     try:
         refuse_existing(out)  # another command may have been quicker
         yield
-    except BaseException:
-        drop_if_empty(out)
-        raise
     finally:
+        drop_if_empty(out)
+        (out / LOCK).unlink(missing_ok=True)  # nobody writes there a second time
         held.close()
 
 
