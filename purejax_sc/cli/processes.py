@@ -86,9 +86,13 @@ def joined(
     except click.ClickException as error:
         stopped = error.exit_code == Interrupted.exit_code
         others.end(error.format_message(), error.exit_code, watch.STOPPED if stopped else watch.FAILED)
-    except jax.errors.JaxRuntimeError as error:
-        others.explain(f"the processes cannot compute together ({str(error).splitlines()[0][:200]})")
-    except BaseException:
+    except KeyboardInterrupt:
+        others.end("stopped", Interrupted.exit_code, watch.STOPPED)
+    except Exception as error:  # JAX raises several kinds when another process is gone
+        others.look_around()
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            reason = str(error).splitlines()[0][:200]
+            others.end(f"the processes cannot compute together ({reason}): {cure}", UserError.exit_code, watch.FAILED)
         others.tell(watch.FAILED)
         raise
     others.finish()
