@@ -23,7 +23,7 @@ import sys, time
 from purejax_sc.cli.together import watch
 from purejax_sc.cli.together.links import parse_address
 from purejax_sc.cli.together.roll_call import Place, attend, gather
-watch.TICK_SECONDS = 0.05
+watch.TICK_SECONDS, watch.LOOK_SECONDS = 0.05, 1
 port, num, process = map(int, sys.argv[1:4])
 place = Place(parse_address(f"127.0.0.1:{port}"), num, process, 30)
 links = {0: attend(place, {}, print)} if process else gather(place, {}, print)
@@ -39,9 +39,9 @@ for word in sys.stdin:
             others.end("a full disk", 2, watch.FAILED)
         case ["stop"]:
             others.end("stopped", 130, watch.STOPPED)
-        case ["error"]:
-            watch.EXPLAIN_SECONDS = 0.1
-            others.explain("cannot compute")
+        case ["look"]:
+            others.look_around()
+            print("nobody is lost", flush=True)
 """
 
 
@@ -303,9 +303,17 @@ def test_all_end_well_when_all_are_done(members: list[Process]) -> None:
     assert [end(process) for process in members] == [(0, "")] * 3
 
 
-def test_an_error_that_nobody_else_caused_is_told(members: list[Process]) -> None:
-    tell(members[1], "error")
-    assert end(members[1]) == (2, "purejax-sc: cannot compute: go on with --resume\n")
+def test_an_error_that_another_caused_is_told_as_such(members: list[Process]) -> None:
+    tell(members[1], "look")
+    tell(members[2], "stop")
+    assert end(members[1]) == (2, "purejax-sc: process 2 was stopped: go on with --resume\n")
+
+
+def test_an_error_that_nobody_else_caused_goes_on(members: list[Process]) -> None:
+    tell(members[1], "look")
+    assert members[1].stdout is not None
+    assert members[1].stdout.readline() == "nobody is lost\n"
+    assert [process.poll() for process in members] == [None] * 3
 
 
 def test_jax_does_not_see_that_its_coordinator_is_gone() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 import purejax_sc
+from purejax_sc.cli import signals
 from purejax_sc.cli.setup import Interrupted, UserError
 from purejax_sc.cli.together import watch
 from purejax_sc.cli.together.links import parse_address
@@ -87,9 +89,13 @@ def joined(
         others.end(error.format_message(), error.status, watch.STOPPED)
     except click.ClickException as error:
         others.end(error.format_message(), error.exit_code, watch.FAILED)
-    except jax.errors.JaxRuntimeError as error:
-        others.explain(f"the processes cannot compute together ({str(error).splitlines()[0][:200]})")
-    except BaseException:
+    except KeyboardInterrupt:
+        others.end("stopped", signals.status(signal.SIGINT), watch.STOPPED)
+    except Exception as error:  # JAX raises several kinds when another process is gone
+        others.look_around()
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            reason = str(error).splitlines()[0][:200]
+            others.end(f"the processes cannot compute together ({reason}): {cure}", UserError.exit_code, watch.FAILED)
         others.tell(watch.FAILED)
         raise
     others.finish()

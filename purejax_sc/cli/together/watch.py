@@ -23,7 +23,7 @@ TICK_SECONDS = 1.0
 SILENT_TICKS = 20  # ticks, not seconds: one that was suspended itself calls nobody lost when it goes on
 GRACE_TICKS = 15  # for those that end by themselves when another has ended
 LINGER_SECONDS = 5.0  # for what another is still told by this process's libraries
-EXPLAIN_SECONDS = 5.0  # from the first error to knowing who is gone
+LOOK_SECONDS = 5.0  # from the first error to knowing who is gone
 
 DONE, STOPPED, FAILED = "done", "was stopped", "ended with an error: see its message"
 
@@ -54,11 +54,10 @@ class Watch:
         self._ending.acquire()  # for good: there is one end
         self._leave(message, status, end)
 
-    def explain(self, message: str) -> NoReturn:
-        """After an error that may come from another's end: end with the line about that one, or else with this one."""
+    def look_around(self) -> None:
+        """After an error that may come of another's end: if it does, end with the line about that one."""
         self._grace = 0
-        time.sleep(EXPLAIN_SECONDS)
-        self.end(f"{message}: {self._cure}", UserError.exit_code, FAILED)
+        time.sleep(LOOK_SECONDS)
 
     def finish(self) -> None:
         """Return when all processes are done; the first one tells the others so."""
