@@ -27,6 +27,8 @@ _LOG = re.compile(
     re.MULTILINE,
 )
 
+_ERROR = re.compile(r"[\w.]*(?:Error|Exception|Interrupt)\b")
+
 
 class Outcome(NamedTuple):
     """What came of a case. failures: a line for each.   tried: attacks in it.   skipped: why nothing was tried."""
@@ -156,7 +158,7 @@ def fault(result: Result, allowed: Collection[int] = (0, 2), one_line: bool = Tr
     log = _LOG.search(result.err)
     if log:
         word = "traceback" if "Traceback" in result.err else "a line of a library's log"
-        return f"{word}, exit status {result.status}: {tail(result.err)}"
+        return f"{word}, exit status {result.status}: {_telling(result.err)}"
     if result.status not in allowed:
         return f"exit status {result.status}: {tail(result.err)}"
     lines = [line for line in result.err.splitlines() if line.strip()]
@@ -164,6 +166,13 @@ def fault(result: Result, allowed: Collection[int] = (0, 2), one_line: bool = Tr
     if result.status > 0 and (len(own) != 1 or lines[-1] != own[0] or (one_line and len(lines) > 1)):
         return f"{len(lines)} line(s) on stderr with exit status {result.status}, not one: {tail(result.err)}"
     return None
+
+
+def _telling(text: str) -> str:
+    """The exception that a traceback ends in, or else the first line that a library logged."""
+    lines = [line for line in text.splitlines() if _LOG.search(line)]
+    errors = [line for line in lines if _ERROR.match(line)]
+    return (errors[-1] if errors else lines[0]).strip()[:160]
 
 
 def tail(text: str, length: int = 160) -> str:

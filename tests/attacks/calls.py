@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 WORKER = Path(__file__).parent / "worker.py"
+MEMORY = 16 * 2**30  # bytes of address space, lest a hostile file take the machine's
 GRACE = 10.0  # seconds after its own alarm until a worker is killed
 
 
@@ -37,6 +39,7 @@ class Caller:
             env=dict(environment),
             start_new_session=True,
         )
+        resource.prlimit(self._process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
 
     def alive(self) -> bool:
         return self._process.poll() is None
