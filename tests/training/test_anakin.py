@@ -143,7 +143,7 @@ def test_the_update_does_not_copy_the_replay():
 
 PROBE = {
     "network": {"kind": "mlp", "width": 32, "head_width": 32},
-    "train": {"env_steps": 12_000, "num_envs": 8, "sequence_length": 5, "batch_sequences": 16, "replay_share": 0.5},
+    "train": {"env_steps": 8_000, "num_envs": 8, "sequence_length": 5, "batch_sequences": 16, "replay_share": 0.5},
     "replay": {"capacity": 2_000},
     "muesli": {"unroll": 3, "bins": 21, "bins_max": 5.0, "cmpo": "exact", "expectation": "exact"},
     "hyper": {"learning_rate": 3e-3, "discount": 0.5},
@@ -160,33 +160,36 @@ PROBES = {
 }
 
 
-# Settings that a probe may have, beside those of `PROBE`. A weight of 0 is the baseline, bit for bit.
-SETTINGS = {"": {}, "without SC": {"sc_weight": 0.0}, "without policy gradient": {"pg_weight": 0.0}}
+# Runs that are trained: each probe with the numbers of `PROBE`, and some with others. A weight of 0 is the baseline, bit
+# for bit.
+RUNS: dict[tuple[str, str], dict[str, float]] = {
+    **{(probe, ""): {} for probe in PROBES},
+    ("reward by action", "without SC"): {"sc_weight": 0.0},
+    ("reward by both", "without policy gradient"): {"pg_weight": 0.0},
+}
 
 
 @functools.cache
 def probe_training():
-    """The configuration; states and metrics of every setting [S] of every probe [P], all trained by one program."""
+    """The configuration, and the learners and metrics of all `RUNS`, side by side in one program."""
     config = small(**PROBE)
 
     def train(number, hyper):
         state, metrics = make_train(config, probe_envs.one_of(tuple(PROBES.values()), number))(jax.random.key(0), hyper)
         return state.learner, metrics
 
-    hypers = [as_arrays(config.hyper._replace(**values)) for values in SETTINGS.values()]
-    hypers = jax.tree.map(lambda *x: jnp.stack(x), *hypers)
-    runs = jax.jit(jax.vmap(jax.vmap(train, (0, None)), (None, 0)))
-    return config, *runs(jnp.arange(len(PROBES)), hypers)
+    numbers = jnp.array([list(PROBES).index(probe) for probe, _ in RUNS])
+    hypers = [as_arrays(config.hyper._replace(**values)) for values in RUNS.values()]
+    return config, *jax.jit(jax.vmap(train))(numbers, jax.tree.map(lambda *x: jnp.stack(x), *hypers))
 
 
 def learned(probe, setting=""):
     """A trained agent on a probe: its mean reward per episode at the end, and root values of given frames."""
     config, learners, metrics = probe_training()
-    row = list(SETTINGS).index(setting), list(PROBES).index(probe)
-    learner = jax.tree.map(lambda x: x[row], learners)
-    tail = {name: np.asarray(metrics[name][row][-50:]) for name in ("episode_return_sum", "episode_count")}
+    row = list(RUNS).index((probe, setting))
+    tail = {name: np.asarray(metrics[name][row, -50:]) for name in ("episode_return_sum", "episode_count")}
     episode_return = tail["episode_return_sum"].sum() / max(tail["episode_count"].sum(), 1)
-    return config, learner, episode_return
+    return config, jax.tree.map(lambda x: np.asarray(x)[row], learners), episode_return
 
 
 def root_values(config, learner, frames):
