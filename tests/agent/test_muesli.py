@@ -41,27 +41,27 @@ def exact(**options):
 
 
 @functools.cache
-def targets_function(config, spec):
-    model = make_model(config, spec)
+def targets_function(config):
+    model = make_model(config, SPEC)  # for two players too: they are the sign of gamma
 
     @jax.jit
-    def targets(state, batch, key, hyper):
-        gamma = -hyper.discount if spec.two_player else hyper.discount
+    def targets(state, batch, key, gamma, hyper):
         return muesli.make_targets(config.muesli, model, state, batch, gamma, key, hyper)
 
     return targets
 
 
 def targets_of(config, state, batch, spec=SPEC, key=KEY, **values):
-    return targets_function(config, spec)(state, batch, key, hyper_of(config, **values))
+    hyper = hyper_of(config, **values)
+    return targets_function(config)(state, batch, key, -hyper.discount if spec.two_player else hyper.discount, hyper)
 
 
-def heads_of(config, spec, params, batch):
-    """What the network of `params` says, number by number."""
-    model, gamma = make_model(config, spec), config.hyper.discount * (-1 if spec.two_player else 1)
+@functools.cache
+def heads_function(value_transform):
+    model = make(muesli=exact(value_transform=value_transform))[1]
 
     @jax.jit
-    def heads(params, obs):
+    def heads(params, obs, gamma):
         e = rows(model.encode(params.encoder, obs, ())[0])
         logits = jnp.reshape(model.root_policy(params.root_policy, e), (T + 1, B, A))
         z = model.start(params.dynamics, e)
@@ -73,7 +73,14 @@ def heads_of(config, spec, params, batch):
         v = jnp.reshape(model.decode(model.root_value(params.root_value, e)), (T + 1, B))
         return Heads(jnp.where(obs.legal, logits, -1e9), v, jnp.stack([q(a) for a in jnp.eye(A)], axis=-1))
 
-    return Heads(*(np.asarray(x, np.float64) for x in heads(params, batch.obs)))
+    return heads
+
+
+def heads_of(config, spec, params, batch):
+    """What the network of `params` says, number by number."""
+    gamma = config.hyper.discount * (-1 if spec.two_player else 1)
+    heads = heads_function(config.muesli.value_transform)(params, batch.obs, gamma)
+    return Heads(*(np.asarray(x, np.float64) for x in heads))
 
 
 @pytest.mark.parametrize("two_player", [False, True])
@@ -147,18 +154,22 @@ def loss_function(config):
 
 
 def grounded_case(**options):
-    config, model, _, state = make(muesli=exact(**options))
+    config, _, _, state = make(muesli=exact(**options))
     batch = batch_of(jax.random.key(4))
-    return config, model, state, batch, targets_of(make(muesli=exact())[0], state, batch)[0]
+    return config, state, batch, targets_of(make(muesli=exact())[0], state, batch)[0]
 
 
-def reference_loss(config, model, params, batch, targets):
+@functools.cache
+def unrolled_function(unroll):
+    model = make()[1]
+
+    @jax.jit
     def said(params, batch):
         e = rows(model.encode(params.encoder, batch.obs, ())[0])
         root_policy = jnp.reshape(model.root_policy(params.root_policy, e), (T + 1, B, A))
         root_value = jnp.reshape(model.root_value(params.root_value, e), (T + 1, B, -1))
         z, steps = model.start(params.dynamics, e), []
-        for k in range(config.muesli.unroll):  # action t + k from every root t, wrapping around as padding
+        for k in range(unroll):  # action t + k from every root t, wrapping around as padding
             action = rows(jnp.concatenate([jnp.roll(batch.action, -k, axis=0), batch.action[:1]]))
             z, reward = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, A))
             outs = (reward, model.value(params.value, z), model.policy(params.policy, z))
@@ -166,7 +177,12 @@ def reference_loss(config, model, params, batch, targets):
         logits = jnp.where(batch.obs.legal, root_policy, -1e9)
         return logits, root_value, references.Unrolled(*map(jnp.stack, zip(*steps, strict=True)))
 
-    outputs = jax.tree.map(lambda x: np.asarray(x, np.float64), jax.jit(said)(params, batch))
+    return said
+
+
+def reference_loss(config, params, batch, targets):
+    outputs = unrolled_function(config.muesli.unroll)(params, batch)
+    outputs = jax.tree.map(lambda x: np.asarray(x, np.float64), outputs)
     return references.grounded_loss(config.muesli, numbers(config.hyper), plain(batch), plain(targets), *outputs)
 
 
@@ -186,9 +202,9 @@ def reference_loss(config, model, params, batch, targets):
     ids=str,
 )
 def test_grounded_loss_equals_the_slow_reference(option):
-    config, model, state, batch, targets = grounded_case(**option)
+    config, state, batch, targets = grounded_case(**option)
     total = loss_function(config)[0](state.params, batch, targets, hyper_of(config))
-    np.testing.assert_allclose(total, reference_loss(config, model, state.params, batch, targets), rtol=1e-4)
+    np.testing.assert_allclose(total, reference_loss(config, state.params, batch, targets), rtol=1e-4)
 
 
 ONLY = dict.fromkeys(
@@ -200,7 +216,7 @@ def test_dynamics_gradient_scales_what_passes_back_through_every_step():
     """The term of model step k reaches the encoder through k inputs of a step, each scaled."""
 
     def encoder_gradient(unroll, scale):
-        config, _, state, batch, targets = grounded_case(unroll=unroll, dynamics_gradient=scale, unroll_reduction="sum")
+        config, state, batch, targets = grounded_case(unroll=unroll, dynamics_gradient=scale, unroll_reduction="sum")
         hyper = hyper_of(config, **{**ONLY, "model_value_weight": 1.0})
         grads = loss_function(config)[1](state.params, batch, targets, hyper)
         return np.concatenate([np.ravel(x) for x in jax.tree.leaves(grads.encoder)])
@@ -212,14 +228,14 @@ def test_dynamics_gradient_scales_what_passes_back_through_every_step():
 
 def test_unscaled_gradients_are_those_of_the_loss():
     """Central differences along one direction in all parameters; the ratio of the policy gradient is a constant."""
-    config, _, state, batch, targets = grounded_case(dynamics_gradient=1.0)
+    config, state, batch, targets = grounded_case(dynamics_gradient=1.0)
     hyper, (loss, grad) = hyper_of(config, pg_weight=0.0), loss_function(config)
     leaves, structure = jax.tree.flatten(state.params)
     rng = np.random.default_rng(0)
     direction = [rng.normal(size=x.shape).astype(np.float32) for x in leaves]
 
     def at(step):
-        moved = [x + step * d for x, d in zip(leaves, direction, strict=True)]
+        moved = [np.asarray(x) + np.float32(step) * d for x, d in zip(leaves, direction, strict=True)]
         return float(loss(structure.unflatten(moved), batch, targets, hyper))
 
     grads = jax.tree.leaves(grad(state.params, batch, targets, hyper))
@@ -239,13 +255,13 @@ def test_unscaled_gradients_are_those_of_the_loss():
     ],
 )
 def test_each_term_moves_only_its_parts(weight, moved):
-    config, _, state, batch, targets = grounded_case()
+    config, state, batch, targets = grounded_case()
     hyper = hyper_of(config, **{**ONLY, weight: 1.0})
     assert moved_parts(loss_function(config)[1](state.params, batch, targets, hyper)) == moved
 
 
 def test_distillation_does_not_shape_the_representation():
-    config, _, state, batch, targets = grounded_case(model_policy="distill")
+    config, state, batch, targets = grounded_case(model_policy="distill")
     hyper = hyper_of(config, **{**ONLY, "model_policy_weight": 1.0})
     assert moved_parts(loss_function(config)[1](state.params, batch, targets, hyper)) == {"policy"}
 
@@ -363,28 +379,34 @@ def test_sc_loss_equals_the_slow_reference(option):
 # Updates
 
 
-def test_an_update_moves_no_parameter_by_more_than_the_learning_rate():
+@functools.cache
+def updating():
+    """The configuration, the state to start from, and update(state, **values of hyper-parameters): one program."""
     config, _, learner, state = make()
-    new, metrics = jax.jit(learner.update)(state, batch_of(jax.random.key(4)), jax.random.key(5), hyper_of(config))
-    steps = jax.tree.map(lambda a, b: np.max(np.abs(a - b)), new.params, state.params)
+    update = jax.jit(learner.update)
+    batch, key = batch_of(jax.random.key(4)), jax.random.key(5)
+    return config, state, lambda state, **values: update(state, batch, key, hyper_of(config, **values))
+
+
+def test_an_update_moves_no_parameter_by_more_than_the_learning_rate():
+    _, state, update = updating()
+    new, metrics = update(state)
+    steps = jax.tree.map(lambda a, b: np.max(np.abs(a - b)), plain(new.params), plain(state.params))
     # Adam's first update is +-1 per parameter, which the clip allows: one learning rate, up to rounding.
     assert 0.9 * 3e-4 < max(jax.tree.leaves(steps)) < 1.001 * 3e-4 + 1e-6
     assert metrics["learning_rate"] == jnp.float32(3e-4)
 
 
 def test_target_network_is_the_moving_average_of_the_new_parameters():
-    config, _, learner, state = make()
-    new, _ = jax.jit(learner.update)(
-        state, batch_of(jax.random.key(4)), jax.random.key(5), hyper_of(config, target_rate=0.1)
-    )
-    mean = jax.tree.map(lambda old, online: 0.9 * old + 0.1 * online, state.target, new.params)
+    _, state, update = updating()
+    new, _ = update(state, target_rate=0.1)
+    mean = jax.tree.map(lambda old, online: 0.9 * old + 0.1 * online, plain(state.target), plain(new.params))
     assert_close(new.target, mean, rtol=1e-5, atol=1e-6)
 
 
 def test_learning_rate_decays_to_zero_at_the_last_update():
-    config, _, learner, state = make()
-    last = state._replace(updates=jnp.int32(config.num_updates))
-    new, metrics = jax.jit(learner.update)(last, batch_of(jax.random.key(4)), jax.random.key(5), hyper_of(config))
+    config, state, update = updating()
+    new, metrics = update(state._replace(updates=jnp.int32(config.num_updates)))
     assert metrics["learning_rate"] == 0
     assert_close(new.params, state.params, rtol=0, atol=0)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import probe_envs
-from helpers.configs import SMALL, assert_close, small
+from helpers.configs import assert_close, small
 
 from purejax_sc import config as config_module
 from purejax_sc import networks
@@ -16,11 +16,12 @@ from purejax_sc.config import ConfigError
 from purejax_sc.envs import make_env
 from purejax_sc.training.anakin import make_chunk, make_train, make_trainer
 from purejax_sc.training.devices import over_seeds
-from purejax_sc.training.iteration import join
+from purejax_sc.training.iteration import as_arrays, join
 from purejax_sc.types import EnvSpec, Observation, Sequence
 
-# What is left where the losses do not matter: this compiles in half the time.
-PLAIN = {"muesli": {**SMALL["muesli"], "unroll": 1}, "sc": {"update": "none"}}
+# One configuration for most tests, so that they share its programs. Its replay is large beside all else of a run.
+CONFIG = small(replay={"capacity": 100_000})
+BASELINE = small(replay={"capacity": 100_000}, sc={"update": "none"})
 
 
 @functools.cache
@@ -29,85 +30,101 @@ def training(config):
     return jax.jit(make_train(config))
 
 
+@functools.cache
+def as_configured():
+    """A run of `CONFIG` by its own numbers, which are constants of the program: state, metrics."""
+    return jax.jit(make_train(CONFIG))(jax.random.key(0))
+
+
+@functools.cache
+def chunked(config):
+    """init, and the compiled chunk, which donates its state: one program for all tests of a configuration."""
+    trainer = make_trainer(config)
+    shapes = jax.eval_shape(trainer.init, jax.random.key(0))
+    chunk = jax.jit(make_chunk(trainer), donate_argnums=0).lower(shapes, config.hyper, 1)
+    return jax.jit(trainer.init), chunk.compile()
+
+
+@functools.cache
+def swept(placement):
+    """Parameters of three runs side by side: by the numbers of `CONFIG`, with another seed, with another rate."""
+    rates = jnp.array([CONFIG.hyper.learning_rate, CONFIG.hyper.learning_rate, 1e-3])
+    hypers = jax.tree.map(lambda x: jnp.full(3, x), CONFIG.hyper)._replace(learning_rate=rates)
+    keys = jax.vmap(jax.random.key)(jnp.array([0, 1, 0]))
+    train = make_train(CONFIG)
+    return jax.jit(over_seeds(lambda row: train(*row)[0].learner.params, placement))((keys, hypers))
+
+
 @pytest.mark.parametrize("placement", ["vmap", "map"])
 def test_seed_i_of_a_sweep_equals_the_single_run(placement):
-    config = small()
-    train = make_train(config)
-    keys = jax.vmap(jax.random.key)(jnp.arange(3))
-    swept = jax.jit(over_seeds(lambda key: train(key)[0].learner, placement))(keys)
-    single = training(config)(jax.random.key(1), config.hyper)[0].learner
-    assert_close(jax.tree.map(lambda x: x[1], swept.params), single.params, rtol=2e-3, atol=2e-5)
+    single = training(CONFIG)(jax.random.key(1), CONFIG.hyper)[0].learner
+    assert_close(jax.tree.map(lambda x: x[1], swept(placement)), single.params, rtol=2e-3, atol=2e-5)
 
 
-def test_hyper_i_of_a_sweep_equals_the_single_run():
-    config = small()
-    rates = jnp.array([1e-4, 1e-3])
-    hypers = jax.tree.map(lambda x: jnp.full(2, x), config.hyper)._replace(learning_rate=rates)
-    train = make_train(config)
-    swept = jax.jit(jax.vmap(train, (None, 0)))(jax.random.key(0), hypers)[0].learner
-    single = training(config)(jax.random.key(0), config.hyper._replace(learning_rate=1e-3))[0].learner
-    assert_close(jax.tree.map(lambda x: x[1], swept.params), single.params, rtol=2e-3, atol=2e-5)
+@pytest.mark.parametrize("placement", ["vmap", "map"])
+def test_hyper_i_of_a_sweep_equals_the_single_run(placement):
+    single = training(CONFIG)(jax.random.key(0), CONFIG.hyper._replace(learning_rate=1e-3))[0].learner
+    assert_close(jax.tree.map(lambda x: x[2], swept(placement)), single.params, rtol=2e-3, atol=2e-5)
 
 
 def test_a_number_from_the_config_and_the_same_number_traced_agree():
-    config = small()
-    given = jax.jit(make_train(config))(jax.random.key(0))[0].learner
-    traced = training(config)(jax.random.key(0), config.hyper)[0].learner
+    given = as_configured()[0].learner
+    traced = training(CONFIG)(jax.random.key(0), CONFIG.hyper)[0].learner
     assert_close(given.params, traced.params, rtol=1e-5, atol=1e-6)
 
 
 def test_sc_weight_zero_is_the_baseline_bit_for_bit():
     # As a single run, which is also what a sweep placed by `map` runs. Under `vmap` over seeds the compiler rounds the
     # batched products of the two programs differently, and they agree to the last digit or so.
-    def learner(update):
-        config = small(sc={"update": update})
-        train = jax.jit(make_train(config, probe_envs.reward_by_observation_and_action()))
-        return lambda weight: train(jax.random.key(0), config.hyper._replace(sc_weight=weight))[0].learner
+    def learner(config, weight):
+        return training(config)(jax.random.key(0), config.hyper._replace(sc_weight=weight))[0].learner
 
-    baseline, direct = learner("none")(0.25), learner("direct")
-    weightless, weighted = direct(0.0), direct(0.25)
+    baseline, weightless, weighted = learner(BASELINE, 0.25), learner(CONFIG, 0.0), learner(CONFIG, 0.25)
     jax.tree.map(np.testing.assert_array_equal, weightless, baseline)
     assert not np.array_equal(*(x.params.encoder["params"]["torso"]["Dense_0"]["kernel"] for x in (weighted, baseline)))
 
 
 def test_chunks_of_any_length_continue_one_run():
-    config = small(train={"env_steps": 16 * 5})
-    trainer = make_trainer(config)
-    chunk = jax.jit(make_chunk(trainer))
-    state = trainer.init(jax.random.key(0))
-    state, first = chunk(state, config.hyper, 2)
-    state, second = chunk(state, config.hyper, 3)
-    whole, metrics = jax.jit(make_train(config))(jax.random.key(0))
+    init, chunk = chunked(CONFIG)
+    state, first = chunk(init(jax.random.key(0)), CONFIG.hyper, 1)
+    state, second = chunk(state, CONFIG.hyper, 3)
+    whole, metrics = as_configured()
+    assert metrics["loss"].shape == (4,)
     assert_close(state.learner.params, whole.learner.params, rtol=1e-4, atol=1e-5)
-    mean = (2 * first["loss"] + 3 * second["loss"]) / 5
+    mean = (first["loss"] + 3 * second["loss"]) / 4
     np.testing.assert_allclose(mean, np.mean(metrics["loss"]), rtol=1e-3)
 
 
+@functools.cache
+def two_updates_per_iteration():
+    """A run of three iterations of eight environments that count their steps: configuration, state, metrics."""
+    train = {"num_envs": 8, "batch_sequences": 12, "replay_share": 2 / 3, "env_steps": 96}
+    config = small(train=train, sc={"update": "none"})
+    return config, *jax.jit(make_train(config, probe_envs.counting(3)))(jax.random.key(0))
+
+
 def test_every_fresh_sequence_is_used_once_when_an_iteration_holds_several_updates():
-    config = small(train={"num_envs": 8, "batch_sequences": 12, "replay_share": 2 / 3, "env_steps": 96}, **PLAIN)
+    config, state, metrics = two_updates_per_iteration()
     assert config.updates_per_iteration == 2
-    state, metrics = training(config)(jax.random.key(0), config.hyper)
     assert state.learner.updates == config.num_updates == 6
     assert metrics["loss"].shape == (3,)
 
 
-def test_a_batch_without_replay_keeps_no_ring():
-    config = small(train={"replay_share": 0.0, "batch_sequences": 4})
-    state, _ = jax.eval_shape(make_train(config), jax.random.key(0))
-    assert state.replay == ()
-
-
 def test_the_ring_holds_what_was_acted_in_order():
-    config = small(train={"env_steps": 16 * 3}, **PLAIN)
-    state, _ = jax.jit(make_train(config, probe_envs.counting(3)))(jax.random.key(0))
-    ring = state.replay
-    assert ring.size == 12
-    assert ring.cursor == 12
+    ring = two_updates_per_iteration()[1].replay
+    assert ring.size == 24
+    assert ring.cursor == 24
     obs = ring.data.obs
     assert obs.frame.shape[:2] == (64, 5)  # capacity 256 steps / 4 = 64 rows of T + 1 observations
-    # Row i + 4 continues row i in the same environment: its first observation is row i's last.
-    np.testing.assert_array_equal(obs.frame[4:8, 0], obs.frame[0:4, -1])
-    np.testing.assert_array_equal(obs.first[4:8, 0], obs.first[0:4, -1])
+    # Row i + 8 continues row i in the same environment: its first observation is row i's last.
+    np.testing.assert_array_equal(obs.frame[8:24, 0], obs.frame[0:16, -1])
+    np.testing.assert_array_equal(obs.first[8:24, 0], obs.first[0:16, -1])
+
+
+def test_a_batch_without_replay_keeps_no_ring():
+    config = small(train={"replay_share": 0.0, "batch_sequences": 4}, sc={"update": "none"})
+    state, _ = jax.eval_shape(make_train(config), jax.random.key(0))
+    assert state.replay == ()
 
 
 def test_a_replay_that_no_device_can_hold_is_refused_with_its_size():
@@ -116,11 +133,9 @@ def test_a_replay_that_no_device_can_hold_is_refused_with_its_size():
 
 
 def test_the_update_does_not_copy_the_replay():
-    config = small(replay={"capacity": 4_000_000}, train={"env_steps": 16 * 5})
-    trainer = make_trainer(config)
-    shapes = jax.eval_shape(trainer.init, jax.random.key(0))
-    lowered = jax.jit(make_chunk(trainer), donate_argnums=0).lower(shapes, config.hyper, jnp.int32(1))
-    analysis = lowered.compile().memory_analysis()
+    init, chunk = chunked(CONFIG)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    analysis = chunk.memory_analysis()
     ring = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes.replay.data))
     assert analysis.temp_size_in_bytes < 0.2 * ring
     assert analysis.alias_size_in_bytes > ring
@@ -128,7 +143,7 @@ def test_the_update_does_not_copy_the_replay():
 
 PROBE = {
     "network": {"kind": "mlp", "width": 32, "head_width": 32},
-    "train": {"env_steps": 12_000, "num_envs": 8, "sequence_length": 5, "batch_sequences": 16, "replay_share": 0.5},
+    "train": {"env_steps": 8_000, "num_envs": 8, "sequence_length": 5, "batch_sequences": 16, "replay_share": 0.5},
     "replay": {"capacity": 2_000},
     "muesli": {"unroll": 3, "bins": 21, "bins_max": 5.0, "cmpo": "exact", "expectation": "exact"},
     "hyper": {"learning_rate": 3e-3, "discount": 0.5},
@@ -145,24 +160,36 @@ PROBES = {
 }
 
 
+# Runs that are trained: each probe with the numbers of `PROBE`, and some with others. A weight of 0 is the baseline, bit
+# for bit.
+RUNS: dict[tuple[str, str], dict[str, float]] = {
+    **{(probe, ""): {} for probe in PROBES},
+    ("reward by action", "without SC"): {"sc_weight": 0.0},
+    ("reward by both", "without policy gradient"): {"pg_weight": 0.0},
+}
+
+
 @functools.cache
-def probe_training(update):
-    """The configuration, and (number of the probe, key, hyper) -> (state, metrics): one program for all probes."""
-    config = small(**PROBE, sc={"update": update})
+def probe_training():
+    """The configuration, and the learners and metrics of all `RUNS`, side by side in one program."""
+    config = small(**PROBE)
 
-    def train(number, key, hyper):
-        return make_train(config, probe_envs.one_of(tuple(PROBES.values()), number))(key, hyper)
+    def train(number, hyper):
+        state, metrics = make_train(config, probe_envs.one_of(tuple(PROBES.values()), number))(jax.random.key(0), hyper)
+        return state.learner, metrics
 
-    return config, jax.jit(train)
+    numbers = jnp.array([list(PROBES).index(probe) for probe, _ in RUNS])
+    hypers = [as_arrays(config.hyper._replace(**values)) for values in RUNS.values()]
+    return config, *jax.jit(jax.vmap(train))(numbers, jax.tree.map(lambda *x: jnp.stack(x), *hypers))
 
 
-def learned(probe, update="direct", **values):
+def learned(probe, setting=""):
     """A trained agent on a probe: its mean reward per episode at the end, and root values of given frames."""
-    config, train = probe_training(update)
-    state, metrics = train(list(PROBES).index(probe), jax.random.key(0), config.hyper._replace(**values))
-    tail = {name: np.asarray(metrics[name][-50:]) for name in ("episode_return_sum", "episode_count")}
+    config, learners, metrics = probe_training()
+    row = list(RUNS).index((probe, setting))
+    tail = {name: np.asarray(metrics[name][row, -50:]) for name in ("episode_return_sum", "episode_count")}
     episode_return = tail["episode_return_sum"].sum() / max(tail["episode_count"].sum(), 1)
-    return config, state.learner, episode_return
+    return config, jax.tree.map(lambda x: np.asarray(x)[row], learners), episode_return
 
 
 def root_values(config, learner, frames):
@@ -175,8 +202,13 @@ def root_values(config, learner, frames):
         jnp.ones((1, n), bool),
         jnp.ones((1, n), bool),
     )
-    e, _ = model.encode(learner.params.encoder, obs, model.initial_carry(n))
-    return model.decode(model.root_value(learner.params.root_value, e[0]))
+
+    @jax.jit
+    def values(params):
+        e, _ = model.encode(params.encoder, obs, model.initial_carry(n))
+        return model.decode(model.root_value(params.root_value, e[0]))
+
+    return values(learner.params)
 
 
 def test_probe_constant_reward_is_valued():
@@ -195,14 +227,14 @@ def test_probe_delayed_reward_is_discounted():
     np.testing.assert_allclose(root_values(config, learner, [0.0, 1.0]), [0.5, 1.0], atol=0.05)
 
 
-@pytest.mark.parametrize("update", ["none", "direct"])
-def test_probe_reward_by_action_is_found(update):
-    assert learned("reward by action", update)[2] > 0.95
+@pytest.mark.parametrize("setting", ["", "without SC"])
+def test_probe_reward_by_action_is_found(setting):
+    assert learned("reward by action", setting)[2] > 0.95
 
 
-@pytest.mark.parametrize("pg_weight", [3.0, 0.0])
-def test_probe_reward_by_observation_and_action_is_found(pg_weight):
-    assert learned("reward by both", pg_weight=pg_weight)[2] > 0.9
+@pytest.mark.parametrize("setting", ["", "without policy gradient"])
+def test_probe_reward_by_observation_and_action_is_found(setting):
+    assert learned("reward by both", setting)[2] > 0.9
 
 
 def test_probe_truncation_bootstraps():
@@ -217,23 +249,23 @@ def test_the_actor_carry_is_stored_and_continues_from_row_to_row():
         network={"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0},
         train={"env_steps": 16 * 2},
         hyper={"learning_rate": 0.0},
-        **PLAIN,
+        sc={"update": "none"},
     )
     state, _ = jax.jit(make_train(config))(jax.random.key(0))
     rows = jax.tree.map(lambda x: x[0:4], state.replay.data)
     model = networks.make_model(config, make_env(config).spec)
     obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], rows.obs)
     # With a learning rate of 0 the actor's parameters never change: replaying row 0 ends where row 4 begins.
-    _, carry = model.encode(state.learner.target.encoder, obs, rows.carry)
+    _, carry = jax.jit(model.encode)(state.learner.target.encoder, obs, rows.carry)
     assert_close(carry, jax.tree.map(lambda x: x[4:8], state.replay.data.carry), rtol=1e-4, atol=1e-5)
     assert any(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(carry))
 
 
 def test_exploring_draws_uniform_actions_and_stores_the_policy_that_drew_them():
-    config = small(hyper={"learning_rate": 0.0}, **PLAIN)
-
     def acted(share):
-        return training(config)(jax.random.key(0), config.hyper._replace(explore=share))[0].replay.data
+        hyper = BASELINE.hyper._replace(learning_rate=0.0, explore=share)
+        ring = training(BASELINE)(jax.random.key(0), hyper)[0].replay
+        return jax.tree.map(lambda x: np.asarray(x[: ring.size]), ring.data)
 
     policy, half, uniform = acted(0.0), acted(0.5), acted(1.0)
     num_actions = policy.logits.shape[-1]
@@ -246,17 +278,16 @@ def test_exploring_draws_uniform_actions_and_stores_the_policy_that_drew_them():
 
 @pytest.mark.parametrize("actor", ["prior", "online"])
 def test_the_actor_is_the_network_that_the_option_names(actor):
-    config = small(hyper={"learning_rate": 0.01}, **{**PLAIN, "muesli": {**PLAIN["muesli"], "actor": actor}})
-    trainer = make_trainer(config)
-    iterate = jax.jit(trainer.iterate)
-    state = iterate(jax.jit(trainer.init)(jax.random.key(0)), config.hyper)[0]
-    params = {"prior": state.learner.target, "online": state.learner.params}
-    stored = iterate(state, config.hyper)[0].replay.data
+    config = small(replay={"capacity": 100_000}, muesli={"actor": actor})
+    init, chunk = chunked(config)
+    hyper = config.hyper._replace(learning_rate=0.01)
+    state, _ = chunk(init(jax.random.key(0)), hyper, 1)
+    params = jax.device_get({"prior": state.learner.target, "online": state.learner.params})
+    stored = chunk(state, hyper, 1)[0].replay.data
     obs = jax.tree.map(lambda x: x[None, 4:8, 0], stored.obs)  # what the second iteration saw first
     model = networks.make_model(config, make_env(config).spec)
-    logits = {
-        name: model.root_policy(p.root_policy, model.encode(p.encoder, obs, ())[0][0]) for name, p in params.items()
-    }
+    policy = jax.jit(lambda p: model.root_policy(p.root_policy, model.encode(p.encoder, obs, ())[0][0]))
+    logits = {name: policy(p) for name, p in params.items()}
     np.testing.assert_allclose(stored.logits[4:8, 0], logits[actor], rtol=1e-4, atol=1e-6)
     assert np.abs(logits["prior"] - logits["online"]).max() > 1e-3
 
