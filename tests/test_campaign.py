@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import campaign
@@ -138,5 +139,7 @@ def test_the_short_form_survives(attack: Attack, site: Site, capsys: pytest.Capt
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    return Site(COMMAND, tmp_path_factory.mktemp("campaign"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(COMMAND, tmp_path_factory.mktemp("campaign"))
+    yield made
+    made.close()

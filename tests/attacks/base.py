@@ -5,6 +5,7 @@ same campaign runs against any version of it.
 """
 
 import os
+import queue
 import random
 import re
 import shutil
@@ -77,8 +78,7 @@ class Site:
         self.environment = _environment(self.python, root)
         self._made: dict[str, Any] = {}
         self._lock = threading.RLock()
-        self._local = threading.local()
-        self._callers: list[Caller] = []
+        self._callers: queue.SimpleQueue[Caller] = queue.SimpleQueue()  # those that are not at work
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What `make` returns, made by the first case that asks."""
@@ -124,19 +124,21 @@ class Site:
 
     def call(self, words: Sequence[str], directory: Path) -> Result:
         """The command in a process that runs one after the other: for what takes milliseconds."""
-        caller: Caller | None = getattr(self._local, "caller", None)
-        if caller is None or not caller.alive():
-            caller = self._local.caller = Caller(self.command, self.environment, self.root)
-            self._callers.append(caller)
+        try:
+            caller = self._callers.get_nowait()
+        except queue.Empty:
+            caller = Caller(self.command, self.environment, self.root)
         answer = caller.ask(words, directory, self.patience)
         if answer is None:
             caller.close()
             return Result(None, "", "the process died or hung")
+        self._callers.put(caller)
         return Result(None if answer["hung"] else answer["status"], answer["out"], answer["err"])
 
     def close(self) -> None:
-        for caller in self._callers:
-            caller.close()
+        """End what runs command lines. No case may be under way."""
+        while not self._callers.empty():
+            self._callers.get().close()
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

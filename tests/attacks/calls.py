@@ -41,9 +41,6 @@ class Caller:
         )
         resource.prlimit(self._process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
 
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
     def ask(self, words: Sequence[str], directory: Path, seconds: float) -> dict[str, Any] | None:
         """The answer to one command line, None if the process died or did not answer in time."""
         assert self._process.stdin is not None
