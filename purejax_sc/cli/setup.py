@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -116,9 +117,13 @@ def _prepare_jax(all_cores: bool) -> None:
 
 
 def _keep_compiled_programs() -> None:
-    """Keep compiled programs between runs, in the user's cache directory unless JAX is told another."""
+    """Keep compiled programs between runs, in the user's cache directory unless JAX is told another.
+
+    Where they cannot be kept or read again, they are compiled again, without a word.
+    """
     import jax
 
+    warnings.filterwarnings("ignore", message="Error (writing|reading) persistent compilation cache")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))

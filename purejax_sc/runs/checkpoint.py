@@ -9,6 +9,7 @@ import json
 import logging
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,10 +67,24 @@ def _writing(out: Path, what: str) -> Iterator[None]:
     except RunError:
         raise
     except Exception as error:
+        _let_go_quietly()
         raise RunError(
             f"cannot write {what} of {out} ({reason(error)}): see that there is room and that it may be written, then"
             f" go on with --resume"
         ) from None
+
+
+def _let_go_quietly() -> None:
+    """TensorStore's threads go on for a while after the first error, and say so to an event loop that is closed."""
+    hook = sys.unraisablehook
+
+    def heard(unraisable: Any) -> None:
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            hook(unraisable)
+
+    sys.unraisablehook = heard
+    threading.excepthook = lambda _: None
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # which tells of futures that nobody waits for any more
 
 
 class Agents(NamedTuple):

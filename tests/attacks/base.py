@@ -93,6 +93,11 @@ class Site:
         words = [str(self.python), "-c", code]
         return bool(self.once(f"has {module}", lambda: not subprocess.run(words, capture_output=True).returncode))
 
+    def takes(self, option: str) -> bool:
+        """Whether the attacked version's `train` has an option."""
+        words = [str(self.command), "train", "--help"]
+        return option in self.once("options", lambda: subprocess.run(words, capture_output=True, text=True).stdout)
+
     def start(self, words: Sequence[str], directory: Path, **options: Any) -> subprocess.Popen[bytes]:
         """Start the command in a process group of its own."""
         return subprocess.Popen(

@@ -50,7 +50,8 @@ def start(site: Site, kind: str, out: Path, directory: Path, **options: Any) -> 
     """Start all processes of a run."""
     if kind != "two":
         return [site.start(words(kind, out), directory, **options)]
-    hosts = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id"]
+    waits = ["--wait", "30"] if site.takes("--wait") else []  # for a process that was killed before they have met
+    hosts = [*waits, "--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id"]
     return [site.start([*words(kind, out), *hosts, str(i)], directory, **options) for i in range(2)]
 
 
