@@ -83,13 +83,20 @@ def test_driver_runs_under_jit_scan_and_vmap_and_compiles_once(name, options):
     start = jax.jit(jax.vmap(lambda key: base.init(env, key, num_envs)))
     state = start(jax.random.split(jax.random.key(0), num_seeds))
     before = layout(state)
-    run = jax.jit(jax.vmap(lambda state, key, actions: rollout(env, state, key, actions)))
+    traced = []
+
+    @jax.jit
+    @jax.vmap
+    def run(state, key, actions):
+        traced.append(name)
+        return rollout(env, state, key, actions)
+
     for seed in range(2):
         key_env, key_action = jax.random.split(jax.random.key(seed))
         actions = jax.random.randint(key_action, (num_seeds, num_steps, num_envs), 0, env.spec.num_actions)
         state, (states, reward, discount, stats) = run(state, jax.random.split(key_env, num_seeds), actions)
     assert layout(state) == before
-    assert run._cache_size() == 1
+    assert len(traced) == 1
     assert states.obs.frame.shape == (num_seeds, num_steps, num_envs, *env.spec.obs_shape)
     assert states.obs.frame.dtype == env.spec.obs_dtype
     assert reward.shape == discount.shape == (num_seeds, num_steps, num_envs)
