@@ -358,7 +358,9 @@ def test_encoder_reads_the_previous_action_and_reward(impala):
 def test_heads_of_the_lstm_model_read_its_hidden_half(impala):
     model, params, _ = impala
     z = np.random.default_rng(11).normal(size=(1, 12)).astype(np.float32)
-    by_z = np.asarray(jax.jit(jax.jacobian(lambda z: model.policy(params.policy, z)))(z))  # the value's last layer starts at 0
+    by_z = np.asarray(
+        jax.jit(jax.jacobian(lambda z: model.policy(params.policy, z)))(z)
+    )  # the value's last layer starts at 0
     assert np.all(by_z[..., :6] == 0.0)
     assert np.any(by_z[..., 6:] != 0.0)
 
