@@ -1,5 +1,6 @@
 """Self-consistency: where each update's gradient goes, what its targets are, and how imagination is controlled."""
 
+import functools
 import itertools
 
 import jax
@@ -16,6 +17,7 @@ BINS, BINS_MAX = 21, 2.5  # support in transformed units; spacing 1/4, so no tes
 LATENT, ACTIONS, ROOTS = 4, 3, 6
 
 
+@functools.cache
 def deep_model():
     """A categorical model of one matrix product per part."""
     return Model(
@@ -47,6 +49,9 @@ def deep_params(seed=0):
         policy=matrix(LATENT, ACTIONS),
         root_policy=matrix(LATENT, ACTIONS),
     )
+
+
+sc_errors = jax.jit(consistency.sc_errors, static_argnums=(0, 4), static_argnames="include_last")
 
 
 def distance(model, errors, loss):
@@ -143,8 +148,8 @@ def test_gradients_add_up(float64, loss, epsilon, with_root):
     What cross-entropy lacks is a zero gradient at self-consistency, since it also sharpens the predicted distribution.
     """
     g = {update: deep_grads(update, loss, epsilon, with_root) for update in UPDATES}
-    tree_allclose(g["residual"], jax.tree.map(jnp.add, g["direct"], g["reverse"]), rtol=1e-9, atol=1e-12)
-    tree_allclose(g["direct"], jax.tree.map(jnp.add, g["dyna"], g["model_only"]), rtol=1e-9, atol=1e-12)
+    tree_allclose(g["residual"], jax.tree.map(np.add, g["direct"], g["reverse"]), rtol=1e-9, atol=1e-12)
+    tree_allclose(g["direct"], jax.tree.map(np.add, g["dyna"], g["model_only"]), rtol=1e-9, atol=1e-12)
 
 
 def test_gates_leave_the_loss_itself_alone():
@@ -185,13 +190,18 @@ def random_rollout(unroll=4):
     rng = np.random.default_rng(3)
     z, e = rng.normal(size=(unroll + 1, ROOTS, LATENT)), rng.normal(size=(ROOTS, LATENT))
     reward, rho = rng.normal(size=(unroll, ROOTS)), rng.choice([0.0, 0.4, 1.0, 3.0], (unroll, ROOTS))
-    return Rollout(*(jnp.asarray(x, jnp.float32) for x in (z, reward, rho))), jnp.asarray(e, jnp.float32)
+    return Rollout(*(x.astype(np.float32) for x in (z, reward, rho))), e.astype(np.float32)
 
 
 def values_of(model, params, rollout, e):
     """[K + 1, M]: the root head at k = 0, the value head after."""
-    later = [model.decode(model.value(params.value, z)) for z in rollout.z[1:]]
-    return np.stack([model.decode(model.root_value(params.root_value, e)), *later])
+
+    @jax.jit
+    def values(params, z, e):
+        later = model.value(params.value, z[1:])
+        return model.decode(jnp.concatenate([model.root_value(params.root_value, e)[None], later]))
+
+    return np.asarray(values(params, rollout.z, e))
 
 
 @pytest.mark.parametrize("discount", [0.9, -1.0])
@@ -202,16 +212,16 @@ def test_targets_equal_slow_loop(lambda_, discount):
     v = values_of(model, params, rollout, e)
     expected = references.sc_targets(rollout.reward, v, rollout.rho, discount, lambda_)
     args = (model, params, rollout, discount, UPDATES["direct"], lambda_)
-    np.testing.assert_allclose(consistency.sc_errors(*args).target, expected[1:], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(consistency.sc_errors(*args, root=e).target, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(sc_errors(*args).target, expected[1:], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(sc_errors(*args, root=e).target, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_on_policy_targets_are_n_step_returns():
     model, params = deep_model(), deep_params()
     rollout, e = random_rollout(unroll=3)
-    rollout = rollout._replace(rho=jnp.ones((3, ROOTS)))
+    rollout = rollout._replace(rho=np.ones((3, ROOTS), np.float32))
     v, r = values_of(model, params, rollout, e), np.asarray(rollout.reward)
-    target = consistency.sc_errors(model, params, rollout, 0.5, UPDATES["direct"], root=e).target
+    target = np.asarray(sc_errors(model, params, rollout, 0.5, UPDATES["direct"], root=e).target)
     np.testing.assert_allclose(target[0], r[0] + r[1] / 2 + r[2] / 4 + v[3] / 8, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(target[1], r[1] + r[2] / 2 + v[3] / 4, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(target[2], r[2] + v[3] / 2, rtol=1e-4, atol=1e-5)
@@ -220,10 +230,12 @@ def test_on_policy_targets_are_n_step_returns():
 def test_the_first_action_enters_only_the_target_of_the_root():
     model, params = deep_model(), deep_params()
     rollout, e = random_rollout()
-    other = rollout._replace(reward=rollout.reward.at[0].add(5.0), rho=rollout.rho.at[0].set(0.7))
+    other = jax.tree.map(np.copy, rollout)
+    other.reward[0] += 5.0
+    other.rho[0] = 0.7
 
     def targets(rollout, root):
-        return consistency.sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=root).target
+        return np.asarray(sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=root).target)
 
     np.testing.assert_array_equal(targets(rollout, None), targets(other, None))
     np.testing.assert_allclose(targets(rollout, e)[1:], targets(other, e)[1:], rtol=1e-6)
@@ -236,18 +248,19 @@ def test_include_last_adds_exactly_the_last_value(with_root):
     rollout, e = random_rollout()
     args = (model, params, rollout, 0.9, UPDATES["residual"])
     root = e if with_root else None
-    without, added = consistency.sc_errors(*args, root=root), consistency.sc_errors(*args, root=root, include_last=True)
+    without, added = sc_errors(*args, root=root), sc_errors(*args, root=root, include_last=True)
+    without, added = jax.device_get((without, added))
     assert added.target.shape[0] == without.target.shape[0] + 1 == 4 + with_root
     np.testing.assert_array_equal(added.target[:-1], without.target)
     np.testing.assert_array_equal(added.prediction[:-1], without.prediction)
     np.testing.assert_allclose(added.target[-1], values_of(model, params, rollout, e)[-1], rtol=1e-5)
-    np.testing.assert_allclose(added.prediction[-1], rollout.z[-1] @ params.value, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(added.prediction[-1], rollout.z[-1] @ np.asarray(params.value), rtol=1e-5, atol=1e-6)
 
 
 def test_a_single_step_with_only_the_last_term():
     model, params = deep_model(), deep_params()
     rollout, e = random_rollout(unroll=1)
-    errors = consistency.sc_errors(model, params, rollout, 0.9, UPDATES["direct"], include_last=True)
+    errors = sc_errors(model, params, rollout, 0.9, UPDATES["direct"], include_last=True)
     np.testing.assert_allclose(errors.target, values_of(model, params, rollout, e)[1:], rtol=1e-5)
     assert errors.prediction.shape == (1, ROOTS, BINS)
 
@@ -255,10 +268,10 @@ def test_a_single_step_with_only_the_last_term():
 def test_predictions_are_the_value_heads_of_each_state():
     model, params = deep_model(), deep_params()
     rollout, e = random_rollout()
-    prediction = consistency.sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=e).prediction
-    np.testing.assert_allclose(prediction[0], e @ params.root_value, rtol=1e-5, atol=1e-6)
+    prediction = np.asarray(sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=e).prediction)
+    np.testing.assert_allclose(prediction[0], e @ np.asarray(params.root_value), rtol=1e-5, atol=1e-6)
     for k in range(1, 4):
-        np.testing.assert_allclose(prediction[k], rollout.z[k] @ params.value, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(prediction[k], rollout.z[k] @ np.asarray(params.value), rtol=1e-5, atol=1e-6)
 
 
 # The tabular model
@@ -322,8 +335,8 @@ def transitions_of(logits):
 def test_two_states_on_paper():
     # Discount 1/2, one action, rewards (1, 0), values (2, 4), all transitions 1/2, rollouts from state 0.
     # k = 0: 1 + 3/2 - 2 = 1/2.   k = 1: reward 1/2, value 3 before and after: 1/2 + 3/2 - 3 = -1.
-    args = (jnp.zeros((2, 1, 2)), jnp.array([[1.0], [0.0]]), jnp.array([2.0, 4.0]), jnp.ones((2, 1)), 0.5, 1)
-    squares = tabular_squares(*args, UPDATES["direct"])
+    args = (np.zeros((2, 1, 2)), np.array([[1.0], [0.0]]), np.array([2.0, 4.0]), np.ones((2, 1)), 0.5, 1)
+    squares = np.asarray(jax.jit(tabular_squares, static_argnums=(4, 5, 6))(*args, UPDATES["direct"]))
     np.testing.assert_allclose(squares[:, 0], [0.25, 1.0])
     # From state 1, k = 0: 0 + 3/2 - 4 = -5/2
     np.testing.assert_allclose(squares[:, 1], [6.25, 1.0])
@@ -332,7 +345,7 @@ def test_two_states_on_paper():
         def loss(p, r, v):
             return jnp.sum(tabular_squares(p, r, v, *args[3:], UPDATES[update])[:, 0])
 
-        return jax.jit(jax.grad(loss, (0, 1, 2)))(*args[:3])
+        return jax.device_get(jax.jit(jax.grad(loss, (0, 1, 2)))(*args[:3]))
 
     # Values: -2 (1/2) e_0 from k = 0, and -2 (-1) (1/2, 1/2) from k = 1: (-1, 0) + (1, 1) = (0, 1).
     # Logits: the prediction of k = 1 is the mean of v; its gradient is (1/2)(2 - 3, 4 - 3), times -2 (-1): (-1, 1).
@@ -401,8 +414,8 @@ def test_tabular_gradients_equal_central_differences(float64, update):
 def test_tabular_gradients_add_up(float64):
     args = random_mdp()
     g = {name: tabular_grads(*args, 0.9, 2, gates) for name, gates in UPDATES.items()}
-    tree_allclose(g["residual"], jax.tree.map(jnp.add, g["direct"], g["reverse"]), rtol=1e-12, atol=1e-13)
-    tree_allclose(g["direct"], jax.tree.map(jnp.add, g["dyna"], g["model_only"]), rtol=1e-12, atol=1e-13)
+    tree_allclose(g["residual"], jax.tree.map(np.add, g["direct"], g["reverse"]), rtol=1e-12, atol=1e-13)
+    tree_allclose(g["direct"], jax.tree.map(np.add, g["dyna"], g["model_only"]), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("update", UPDATES)
@@ -411,7 +424,7 @@ def test_nothing_moves_at_the_true_model_and_value(float64, update):
     m = np.einsum("sa,sat->st", policy, transitions_of(logits))
     values = np.linalg.solve(np.eye(4) - 0.9 * m, np.sum(policy * rewards, axis=-1))
     args = (logits, rewards, values, policy, 0.9, 2, UPDATES[update])
-    assert tabular_loss(*args) < 1e-24
+    assert jax.jit(tabular_loss, static_argnums=(4, 5, 6))(*args) < 1e-24
     for grad in tabular_grads(*args):
         np.testing.assert_allclose(grad, 0.0, atol=1e-12)
 
@@ -465,7 +478,7 @@ def test_imagine_scales_the_gradient_of_every_step(gradient):
             ).z[-1]
         )
 
-    np.testing.assert_allclose(jax.grad(last)(jnp.ones((1, 4))), 8 * gradient**3)
+    np.testing.assert_allclose(jax.jit(jax.grad(last))(np.ones((1, 4), np.float32)), 8 * gradient**3)
 
 
 def test_imagine_passes_no_gradient_through_actions():

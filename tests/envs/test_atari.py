@@ -1,5 +1,6 @@
 """Atari on the host: the stream of a pool, the paper's protocol, both engines, and what is refused."""
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,31 @@ def make() -> Iterator[Callable[..., HostEnvs]]:
     yield make_envs
     for pool in pools:
         pool.close()
+
+
+class Recorder:
+    """An engine's environments, which notes in `infos` what they say beside the step, each time that they answer."""
+
+    def __init__(self, inner: Any, infos: list[dict[str, np.ndarray]]) -> None:
+        self._inner, self._infos = inner, infos
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def recv(self) -> Any:
+        answer = self._inner.recv()
+        self._infos.append(answer[-1])
+        return answer
+
+
+@pytest.fixture
+def infos(monkeypatch, backend) -> list[dict[str, np.ndarray]]:
+    """What the engine says while the pools of a test are played."""
+    module, name = {"envpool": ("envpool", "make"), "ale": ("ale_py.vector_env", "AtariVectorEnv")}[backend]
+    engine = importlib.import_module(module)
+    make, said = getattr(engine, name), []
+    monkeypatch.setattr(engine, name, lambda *args, **options: Recorder(make(*args, **options), said))
+    return said
 
 
 def play(pool: HostEnvs, steps: int, choose: Callable[[HostStep], Any]) -> list[HostStep]:
@@ -177,9 +203,8 @@ def test_gray_frames_have_one_channel(make, backend) -> None:
 
 
 @pytest.mark.parametrize("max_over", [2, 4])
-def test_frames_are_counted_as_the_paper_counts_them(make, backend, max_over) -> None:
+def test_frames_are_counted_as_the_paper_counts_them(make, infos, backend, max_over) -> None:
     pool = make("Pong", num_envs=2, backend=backend, max_over=max_over)
-    infos = record_infos(pool, backend)
     seen = play(pool, 12, at_random(pool))
     assert seen[-1].episode_frames.tolist() == [48, 48]
     # EnvPool counts its steps, of 4 or 1 frames; ale-py counts frames.
@@ -223,9 +248,8 @@ def test_a_game_that_ends_terminates_once(make, backend) -> None:
         np.testing.assert_array_equal(one.frame, other.frame)
 
 
-def test_losing_a_life_ends_no_episode(make, backend) -> None:
+def test_losing_a_life_ends_no_episode(make, infos, backend) -> None:
     pool = make("Breakout", backend=backend)
-    infos = record_infos(pool, backend)
     seen = play(pool, 500, at_random(pool))
     end = next(t for t, step in enumerate(seen) if step.ended[0])
     offset = len(infos) - 500  # without the first observations
@@ -255,7 +279,7 @@ def test_a_frame_repeats_the_action_before_with_probability_a_quarter(make, back
     delayed = np.max(frames, axis=0)
     assert len({frame.tobytes() for frame in delayed}) == 5
 
-    episodes, num_envs = 8, 32
+    episodes, num_envs = 16, 16
     pool = make("Freeway", num_envs, backend=backend, max_over=4, max_frames=4)
     seen = play(pool, 2 * episodes - 1, lambda step: UP)
     shown = np.concatenate([step.frame for step in seen if step.ended.all()])
@@ -420,30 +444,6 @@ def test_names_are_those_of_both_engines(backend) -> None:
         from ale_py import roms
 
         assert {rom_name(name) for name in GAMES} <= set(roms.get_all_rom_ids())
-
-
-def record_infos(pool: Any, backend: str) -> list[dict[str, np.ndarray]]:
-    """What an engine says beside the step, one entry for each time that it answers, as the pool is played."""
-    infos: list[dict[str, np.ndarray]] = []
-
-    class Recorder:
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._inner, name)
-
-        def recv(self) -> Any:
-            answer = self._inner.recv()
-            infos.append(answer[-1])
-            return answer
-
-    engine = pool._engine
-    if backend == "envpool":
-        engine._envs = Recorder(engine._envs)
-    else:
-        engine._vectors = [Recorder(inner) for inner in engine._vectors]
-    return infos
 
 
 # --- What is refused ---

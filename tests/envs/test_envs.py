@@ -1,5 +1,6 @@
 """Environments: the protocol, the stream that the driver makes of it, and what names and options are refused."""
 
+import functools
 import sys
 
 import gymnax
@@ -36,6 +37,11 @@ def layout(tree):
     return jax.tree.map(lambda x: (x.shape, str(x.dtype), x.weak_type), jax.eval_shape(lambda: tree))
 
 
+start = jax.jit(base.init, static_argnums=(0, 2))
+step = jax.jit(base.step, static_argnums=0)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def rollout(env, state, key, actions):
     """Driver steps through actions [T, B] -> (state, (state after each step, reward, discount, stats))."""
 
@@ -80,16 +86,22 @@ def test_every_environment_keeps_its_layout_from_init_to_step(name):
 def test_driver_runs_under_jit_scan_and_vmap_and_compiles_once(name, options):
     env = make(name, **options)
     num_seeds, num_envs, num_steps = 2, 3, 8
-    start = jax.jit(jax.vmap(lambda key: base.init(env, key, num_envs)))
-    state = start(jax.random.split(jax.random.key(0), num_seeds))
+    state = jax.jit(jax.vmap(lambda key: base.init(env, key, num_envs)))(jax.random.split(jax.random.key(0), num_seeds))
     before = layout(state)
-    run = jax.jit(jax.vmap(lambda state, key, actions: rollout(env, state, key, actions)))
+    traced = []
+
+    @jax.jit
+    @jax.vmap
+    def run(state, key, actions):
+        traced.append(name)
+        return rollout(env, state, key, actions)
+
     for seed in range(2):
         key_env, key_action = jax.random.split(jax.random.key(seed))
         actions = jax.random.randint(key_action, (num_seeds, num_steps, num_envs), 0, env.spec.num_actions)
         state, (states, reward, discount, stats) = run(state, jax.random.split(key_env, num_seeds), actions)
     assert layout(state) == before
-    assert run._cache_size() == 1
+    assert len(traced) == 1
     assert states.obs.frame.shape == (num_seeds, num_steps, num_envs, *env.spec.obs_shape)
     assert states.obs.frame.dtype == env.spec.obs_dtype
     assert reward.shape == discount.shape == (num_seeds, num_steps, num_envs)
@@ -98,8 +110,8 @@ def test_driver_runs_under_jit_scan_and_vmap_and_compiles_once(name, options):
 
 @pytest.mark.parametrize("env", PROBES)
 def test_probe_environments_keep_the_layout_too(env):
-    state = base.init(env, jax.random.key(0), 2)
-    stepped, *_ = base.step(env, jax.random.key(1), state, jnp.zeros(2, jnp.int32))
+    state = start(env, jax.random.key(0), 2)
+    stepped, *_ = step(env, jax.random.key(1), state, jnp.zeros(2, jnp.int32))
     assert layout(stepped) == layout(state)
 
 
@@ -119,9 +131,11 @@ def test_rows_differ_and_a_key_fixes_the_run():
 def test_truncation_shows_the_final_observation_and_then_a_dead_slot():
     # One row that counts to 3, with action 0 throughout, and its reward is the count reached.
     env = probe_envs.counting(limit=3)
-    state = base.init(env, jax.random.key(0), 1)
-    _, (states, reward, discount, stats) = rollout(env, state, jax.random.key(1), jnp.zeros((6, 1), jnp.int32))
-    stream = jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs])[:, 0], state.obs, states.obs)
+    state = start(env, jax.random.key(0), 1)
+    _, (states, reward, discount, stats) = jax.device_get(
+        rollout(env, state, jax.random.key(1), jnp.zeros((6, 1), jnp.int32))
+    )
+    stream = jax.tree.map(lambda x, xs: np.concatenate([x[None], xs])[:, 0], *jax.device_get((state.obs, states.obs)))
     # The step from 2 to 3 keeps discount 1 and shows 3; at 3 the action is ignored and the row resets.
     np.testing.assert_array_equal(stream.frame[:, 0], [0, 1, 2, 3, 0, 1, 2])
     np.testing.assert_array_equal(stream.first, [1, 0, 0, 0, 1, 0, 0])
@@ -137,9 +151,9 @@ def test_truncation_shows_the_final_observation_and_then_a_dead_slot():
 def test_termination_resets_at_once():
     # Actions 0, 1: the second step terminates; then again 0, 1.
     env = probe_envs.counting(limit=9)
-    state = base.init(env, jax.random.key(0), 1)
+    state = start(env, jax.random.key(0), 1)
     actions = jnp.array([[0], [1], [0], [1]])
-    _, (states, reward, discount, stats) = rollout(env, state, jax.random.key(1), actions)
+    _, (states, reward, discount, stats) = jax.device_get(rollout(env, state, jax.random.key(1), actions))
     np.testing.assert_array_equal(states.obs.frame[:, 0, 0], [1, 0, 1, 0])
     np.testing.assert_array_equal(states.obs.first[:, 0], [False, True, False, True])
     np.testing.assert_array_equal(states.obs.valid[:, 0], [True] * 4)
@@ -153,8 +167,8 @@ def test_termination_resets_at_once():
 
 def test_termination_on_the_step_of_the_time_limit_is_termination():
     env = probe_envs.counting(limit=1)
-    state = base.init(env, jax.random.key(0), 2)
-    state, _, discount, stats = base.step(env, jax.random.key(1), state, jnp.array([0, 1]))
+    state = start(env, jax.random.key(0), 2)
+    state, _, discount, stats = step(env, jax.random.key(1), state, jnp.array([0, 1]))
     np.testing.assert_array_equal(discount, [1, 0])
     np.testing.assert_array_equal(state.obs.valid, [False, True])
     np.testing.assert_array_equal(state.obs.first, [False, True])
@@ -164,9 +178,9 @@ def test_termination_on_the_step_of_the_time_limit_is_termination():
 
 def test_the_action_of_a_dead_slot_has_no_effect():
     env = probe_envs.counting(limit=1)
-    state = base.init(env, jax.random.key(0), 2)
-    state, *_ = base.step(env, jax.random.key(1), state, jnp.zeros(2, jnp.int32))
-    state, reward, discount, stats = base.step(env, jax.random.key(2), state, jnp.array([0, 1]))
+    state = start(env, jax.random.key(0), 2)
+    state, *_ = step(env, jax.random.key(1), state, jnp.zeros(2, jnp.int32))
+    state, reward, discount, stats = step(env, jax.random.key(2), state, jnp.array([0, 1]))
     for x in jax.tree.leaves((state, reward, discount)):
         np.testing.assert_array_equal(x[0], x[1])
     np.testing.assert_array_equal(state.obs.prev_action, [0, 0])
@@ -177,8 +191,8 @@ def test_stream_and_statistics_match_a_slow_replay():
     limit, num_envs, num_steps = 4, 3, 60
     env = probe_envs.counting(limit)
     actions = jax.random.bernoulli(jax.random.key(2), 0.25, (num_steps, num_envs)).astype(jnp.int32)
-    state = base.init(env, jax.random.key(0), num_envs)
-    _, (states, reward, discount, stats) = jax.jit(rollout, static_argnums=0)(env, state, jax.random.key(1), actions)
+    state = start(env, jax.random.key(0), num_envs)
+    _, (states, reward, discount, stats) = jax.device_get(rollout(env, state, jax.random.key(1), actions))
     expected = np.zeros((num_steps, 3))
     for b in range(num_envs):
         count, total, dead = 0, 0, False
@@ -209,10 +223,12 @@ def test_a_changed_mover_passes_through_and_rewards_are_summed_for_the_mover():
         reward = jnp.where(last, -1.0, 0.0).astype(jnp.float32)
         return Step(jnp.zeros(1), jnp.array([True, False]), reward, discount, jnp.array(False), count % 2, {})
 
-    start = jnp.zeros((), jnp.int32)
-    env = Env(spec, lambda key, pool: (start, show(start)), lambda key, count, action: (count + 1, show(count + 1)))
-    state = base.init(env, jax.random.key(0), 1)
-    _, (states, reward, discount, stats) = rollout(env, state, jax.random.key(1), jnp.zeros((2, 1), jnp.int32))
+    zero = jnp.zeros((), jnp.int32)
+    env = Env(spec, lambda key, pool: (zero, show(zero)), lambda key, count, action: (count + 1, show(count + 1)))
+    state = start(env, jax.random.key(0), 1)
+    _, (states, reward, discount, stats) = jax.device_get(
+        rollout(env, state, jax.random.key(1), jnp.zeros((2, 1), jnp.int32))
+    )
     np.testing.assert_array_equal(discount[:, 0], [-1, 0])
     np.testing.assert_array_equal(reward[:, 0], [0, -1])
     np.testing.assert_array_equal(stats.return_sum, [0, -1])
@@ -243,8 +259,8 @@ def test_cartpole_agrees_with_gymnax():
 
 def test_time_limit_truncates_and_does_not_terminate():
     env = make("gymnax/CartPole-v1", max_steps=2)
-    state = base.init(env, jax.random.key(0), 1)
-    _, (states, _, discount, _) = rollout(env, state, jax.random.key(1), jnp.zeros((4, 1), jnp.int32))
+    state = start(env, jax.random.key(0), 1)
+    _, (states, _, discount, _) = jax.device_get(rollout(env, state, jax.random.key(1), jnp.zeros((4, 1), jnp.int32)))
     np.testing.assert_array_equal(discount[:, 0], [1, 1, 0, 1])
     np.testing.assert_array_equal(states.obs.valid[:, 0], [True, False, True, True])
 
@@ -252,8 +268,10 @@ def test_time_limit_truncates_and_does_not_terminate():
 def test_deep_sea_terminates_after_size_steps_though_gymnax_says_both():
     env = make("gymnax/DeepSea-bsuite", size=3)
     assert env.spec.obs_shape == (3, 3)
-    state = base.init(env, jax.random.key(0), 1)
-    _, (states, _, discount, stats) = rollout(env, state, jax.random.key(1), jnp.zeros((6, 1), jnp.int32))
+    state = start(env, jax.random.key(0), 1)
+    _, (states, _, discount, stats) = jax.device_get(
+        rollout(env, state, jax.random.key(1), jnp.zeros((6, 1), jnp.int32))
+    )
     np.testing.assert_array_equal(discount[:, 0], [1, 1, 0, 1, 1, 0])
     assert states.obs.valid.all()
     np.testing.assert_array_equal(stats.length_sum, [0, 0, 3, 0, 0, 3])
@@ -262,10 +280,11 @@ def test_deep_sea_terminates_after_size_steps_though_gymnax_says_both():
 def test_frozen_lake_takes_its_options_and_shows_one_hot_positions():
     env = make("gymnax/FrozenLake-misc", map_name="8x8", slippery=False)
     assert env.spec.obs_shape == (64,)
-    state, shown = env.init(jax.random.key(0), ())
+    state, shown = jax.jit(env.init)(jax.random.key(0), ())
     assert (shown.obs.argmax(), shown.obs.sum()) == (0, 1)
-    for row in range(1, 4):  # down, down, down: certain if it is not slippery
-        state, shown = env.step(jax.random.key(row), state, jnp.int32(1))
+    down = jax.jit(lambda state, key: env.step(key, state, jnp.int32(1)))
+    for row in range(1, 4):  # certain if it is not slippery
+        state, shown = down(state, jax.random.key(row))
         assert (shown.obs.argmax(), shown.obs.sum()) == (8 * row, 1)
 
 
@@ -288,8 +307,8 @@ def test_sticky_actions_repeat_the_executed_action_with_their_probability():
     plain = Env(spec, lambda key, pool: inner(jnp.zeros((), jnp.int32)), lambda key, state, action: inner(action))
     env, num_steps = with_sticky_actions(plain, 0.25), 4000
     given = 1 + jnp.arange(num_steps, dtype=jnp.int32)  # every action is new, so a repeat is recognised
-    state = base.init(env, jax.random.key(0), 1)
-    _, (states, *_) = rollout(env, state, jax.random.key(1), given[:, None])
+    state = start(env, jax.random.key(0), 1)
+    _, (states, *_) = jax.device_get(rollout(env, state, jax.random.key(1), given[:, None]))
     executed = np.asarray(states.obs.frame[:, 0, 0])
     before = np.concatenate([[0], executed[:-1]])
     repeated = executed == before
@@ -320,7 +339,8 @@ def test_garnet_rows_are_distributions_on_successors_shared_by_the_actions():
 
 
 def test_garnet_has_uniformly_many_successors_and_normal_rewards():
-    P, R = jax.vmap(lambda key: sample_garnet(key, 5, 2))(jax.random.split(jax.random.key(0), 2000))
+    P, R = jax.jit(jax.vmap(lambda key: sample_garnet(key, 5, 2)))(jax.random.split(jax.random.key(0), 2000))
+    P, R = np.asarray(P), np.asarray(R)
     successors = np.asarray(P[:, :, 0] > 0)
     counts = successors.sum(-1)
     shares = np.bincount(counts.ravel(), minlength=6)[1:] / counts.size
@@ -332,24 +352,25 @@ def test_garnet_has_uniformly_many_successors_and_normal_rewards():
 
 def test_garnet_steps_follow_its_transitions_and_rewards():
     env, num = make_garnet(EnvOptions(states=6, actions=2, mdp_seed=1)), 4000
-    P, R = sample_garnet(jax.random.key(1), 6, 2)
-    state, _ = env.init(jax.random.key(0), ())
+    P, R = jax.device_get(jax.jit(sample_garnet, static_argnums=(1, 2))(jax.random.key(1), 6, 2))
+    state, _ = jax.jit(env.init)(jax.random.key(0), ())
     s, action = int(state.s), jnp.int32(1)
-    _, shown = jax.vmap(env.step, (0, None, None))(jax.random.split(jax.random.key(2), num), state, action)
+    steps = jax.jit(jax.vmap(env.step, (0, None, None)))
+    _, shown = jax.device_get(steps(jax.random.split(jax.random.key(2), num), state, action))
     np.testing.assert_allclose(shown.obs.mean(0), P[s, 1], atol=0.03)  # standard error below 0.008
-    np.testing.assert_array_equal(shown.reward, jnp.full(num, R[s, 1]))
+    np.testing.assert_array_equal(shown.reward, np.full(num, R[s, 1]))
 
 
 def test_garnet_never_terminates_and_is_truncated():
     env = make("garnet", max_steps=3)
-    state = base.init(env, jax.random.key(0), 2)
-    _, (states, _, discount, _) = rollout(env, state, jax.random.key(1), jnp.zeros((5, 2), jnp.int32))
+    state = start(env, jax.random.key(0), 2)
+    _, (states, _, discount, _) = jax.device_get(rollout(env, state, jax.random.key(1), jnp.zeros((5, 2), jnp.int32)))
     np.testing.assert_array_equal(discount[:, 0], [1, 1, 1, 0, 1])
     np.testing.assert_array_equal(states.obs.valid[:, 1], [True, True, False, True, True])
 
 
 def test_vmap_over_garnet_params_runs_many_mdps():
-    P, R = jax.vmap(lambda key: sample_garnet(key, 4, 2))(jax.random.split(jax.random.key(0), 3))
+    P, R = jax.jit(jax.vmap(lambda key: sample_garnet(key, 4, 2)))(jax.random.split(jax.random.key(0), 3))
 
     def first_reward(mdp):
         P, R = mdp
@@ -357,8 +378,8 @@ def test_vmap_over_garnet_params_runs_many_mdps():
         state, _ = env.init(jax.random.key(0), ())
         return state.s, env.step(jax.random.key(1), state, jnp.int32(1))[1].reward
 
-    s, reward = jax.vmap(first_reward)((P, R))
-    np.testing.assert_array_equal(reward, R[jnp.arange(3), s, 1])
+    s, reward = jax.jit(jax.vmap(first_reward))((P, R))
+    np.testing.assert_array_equal(reward, np.asarray(R)[np.arange(3), s, 1])
 
 
 # --- What is refused ---

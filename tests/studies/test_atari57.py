@@ -38,7 +38,8 @@ def table(out):
 def test_games_are_trained_scored_and_left_alone_when_done(tmp_path):
     trained: list[str] = []
     factories, watch = make_factories(trained), Watch()
-    small = config(host={"actors": 1}, train={"env_steps": 4 * 6 * 4, "log_points": 2})
+    short = {"env_steps": 4 * 6 * 4, "log_points": 2}
+    small = config(host={"actors": 1}, train=short, sc={"update": "none"})
     first = atari57.run(small, ["Pong", "Qbert"], tmp_path, watch, factories=factories)
     assert trained == ["atari/Pong", "atari/Qbert"]
     assert [line for line in watch.said if line.startswith(("Pong", "Qbert"))] == [

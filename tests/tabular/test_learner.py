@@ -1,5 +1,7 @@
 """The tabular algorithm: gradients, invariants, numbers that can be checked on paper, and whole runs in NumPy."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,11 @@ def float64():
         yield
 
 
+# One program for all tests of the same shapes; the words that choose a reading are static.
+planning_gradient = jax.jit(learner.planning_gradient, static_argnums=3)
+grounded_update = jax.jit(learner.grounded_update, static_argnums=5)
+
+
 def random_problem(seed=0):
     """(v, r, p), pi: a policy that differs by state."""
     rng = np.random.default_rng(seed)
@@ -37,8 +44,7 @@ def gates_of(update):
 def gradient(tables, pi, update, terms=3, expectation="inside", discount=DISCOUNT):
     numbers = variant(TabularOptions(discount=discount), "mle", "dyna")._replace(gates=gates_of(update))
     readings = Readings(control=False, terms=terms, expectation=expectation)
-    tables = Tables(*map(jnp.asarray, tables))
-    return jax.jit(learner.planning_gradient, static_argnums=3)(tables, jnp.asarray(pi), numbers, readings)
+    return jax.device_get(planning_gradient(Tables(*tables), pi, numbers, readings))
 
 
 @pytest.mark.parametrize("terms", [1, 2, 3, 4])
@@ -140,8 +146,8 @@ def test_two_states_on_paper() -> None:
     np.testing.assert_allclose(slope.v, [3.0, 9.0], rtol=1e-12)
     assert not np.any(slope.r)
     numbers = variant(TabularOptions(discount=0.5), "mle", "residual")
-    chain = Induced(jnp.array([2.0, 4.0]), jnp.array([1.0, 0.0]), jnp.full((2, 2), 0.5))
-    loss = planning_loss(chain, jnp.ones((2, 1)), numbers.gates, 0.5, 3, "inside")
+    chain = Induced(np.array([2.0, 4.0]), np.array([1.0, 0.0]), np.full((2, 2), 0.5))
+    loss = jax.jit(lambda chain, pi: planning_loss(chain, pi, numbers.gates, 0.5, 3, "inside"))(chain, np.ones((2, 1)))
     np.testing.assert_allclose(loss, 0.25 + 6.25 + 4 * 1.0, rtol=1e-12)
 
 
@@ -151,7 +157,7 @@ def test_two_states_from_the_first_on_paper() -> None:
     Direct: dL/dv = -2 (1/2 (1, 0) - 1 (1/2, 1/2)) = (0, 1); the logits of state 0 move V_1 = P v by
     P (v - 3) = (-1/2, 1/2), so dL/dp = -2 (-1) (-1/2, 1/2) = (-1, 1).
     """
-    model, pi = tabular_model(2, 1), jnp.ones((2, 1))
+    model, pi = tabular_model(2, 1), np.ones((2, 1))
 
     def loss(v, r, p):
         params = as_params(induce(Tables(v, r, p), jax.nn.softmax(p), pi), pi)
@@ -161,8 +167,8 @@ def test_two_states_from_the_first_on_paper() -> None:
         delta = (errors.target - errors.prediction)[:, 0]
         return jnp.sum(delta**2), delta
 
-    tables = jnp.array([2.0, 4.0]), jnp.array([[1.0], [0.0]]), jnp.zeros((2, 1, 2))
-    (dv, dr, dp), delta = jax.grad(loss, argnums=(0, 1, 2), has_aux=True)(*tables)
+    tables = np.array([2.0, 4.0]), np.array([[1.0], [0.0]]), np.zeros((2, 1, 2))
+    (dv, dr, dp), delta = jax.device_get(jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*tables))
     np.testing.assert_allclose(delta, [0.5, -1.0])
     np.testing.assert_allclose(dv, [0.0, 1.0])
     np.testing.assert_allclose(dp[:, 0], [[-1.0, 1.0], [0.0, 0.0]])
@@ -200,10 +206,8 @@ def test_grounded_update_equals_one_transition_after_the_other(model, ve_target,
     rewards = np.random.default_rng(9).normal(size=(S, A))
     s, a, s_next = some_batch()
     numbers = numbers_of(model, "none", alpha_r=alpha_r)
-    batch = Batch(*map(jnp.asarray, (s, a, rewards[s, a], s_next)))
-    mine = learner.grounded_update(
-        Tables(*map(jnp.asarray, tables)), batch, jnp.asarray(rewards), jnp.asarray(pi), numbers, ve_target
-    )
+    batch = Batch(s, a, rewards[s, a], s_next)
+    mine = grounded_update(Tables(*tables), batch, rewards, pi, numbers, ve_target)
     transitions = list(zip(s, a, s_next, strict=True))
     theirs = references.grounded(tables, transitions, rewards, pi, numbers._asdict(), ve_target)
     for x, y in zip(mine, theirs, strict=True):
@@ -213,26 +217,31 @@ def test_grounded_update_equals_one_transition_after_the_other(model, ve_target,
 def test_grounded_update_on_paper() -> None:
     """Two states, one action, one transition 0 -> 1 with reward 1; v = (2, 4), r = 0, p = 0, rates as noted."""
     numbers = numbers_of("mle", "none")._replace(discount=0.5, td=0.5, reward=0.25, mle=1.0)
-    tables = Tables(jnp.array([2.0, 4.0]), jnp.zeros((2, 1)), jnp.zeros((2, 1, 2)))
-    batch = Batch(jnp.array([0]), jnp.array([0]), jnp.array([1.0]), jnp.array([1]))
-    pi, rewards = jnp.ones((2, 1)), jnp.array([[1.0], [7.0]])
-    v, r, p = learner.grounded_update(tables, batch, rewards, pi, numbers, "policy")
+    tables = Tables(np.array([2.0, 4.0]), np.zeros((2, 1)), np.zeros((2, 1, 2)))
+    batch = Batch(np.array([0]), np.array([0]), np.array([1.0]), np.array([1]))
+    pi, rewards = np.ones((2, 1)), np.array([[1.0], [7.0]])
+    v, r, p = grounded_update(tables, batch, rewards, pi, numbers, "policy")
     np.testing.assert_allclose(v, [2.0 + 0.5 * (1.0 + 2.0 - 2.0), 4.0])
     np.testing.assert_allclose(r, [[0.25], [0.0]])
     np.testing.assert_allclose(p[:, 0], [[-0.5, 0.5], [0.0, 0.0]])
-    _, _, p = learner.grounded_update(tables, batch, rewards, pi, numbers._replace(mle=0.0, ve=1.0), "policy")
+    _, _, p = grounded_update(tables, batch, rewards, pi, numbers._replace(mle=0.0, ve=1.0), "policy")
     # e = (5/2 + 4) / 2 - 4 with the new v = (5/2, 4); step -2 e P (v - 13/4)
     np.testing.assert_allclose(p[0, 0], [-2 * -0.75 * 0.5 * -0.75, -2 * -0.75 * 0.5 * 0.75])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def problem(iterations):
+    """An MDP, a policy, tables to start from, and what every iteration draws."""
+    keys = jax.random.split(jax.random.key(3), 3)
+    draws = jax.vmap(lambda key: learner.draw(key, 8, S))(jax.random.split(jax.random.key(4), iterations))
+    garnet, pi = mdp.garnet(keys[0], S, A, "state"), mdp.random_policy(keys[1], S, A, "dirichlet")
+    return garnet, pi, init_tables(keys[2], S, A), draws
 
 
 def run_both(model, update, control, options, iterations=50):
     """The same data through `learner.iterate` and through the NumPy loops; tables after every iteration."""
     numbers, readings = variant(options, model, update), options.readings(control)
-    keys = jax.random.split(jax.random.key(3), 3)
-    garnet = mdp.garnet(keys[0], S, A, "state")
-    pi = mdp.random_policy(keys[1], S, A, "dirichlet")
-    start = init_tables(keys[2], S, A)
-    draws = jax.vmap(lambda key: learner.draw(key, 8, S))(jax.random.split(jax.random.key(4), iterations))
+    garnet, pi, start, draws = problem(iterations)
 
     def step(state, draw):
         state = learner.iterate(state, draw, mdp.cumulative(garnet.P), garnet.R, pi, numbers, readings)
@@ -292,9 +301,7 @@ def test_planning_rests_at_weight_zero_and_none_is_the_baseline() -> None:
     options = TabularOptions(states=S, actions=A, discount=DISCOUNT, alpha_sc=0.0)
     tables, pi = random_problem()
     numbers = variant(options, "ve", "direct")._replace(plan_v=0.0)
-    moved = learner.planning_update(
-        Tables(*map(jnp.asarray, tables)), jnp.asarray(pi), numbers, options.readings(False)
-    )
+    moved = jax.jit(learner.planning_update, static_argnums=3)(Tables(*tables), pi, numbers, options.readings(False))
     for x, y in zip(moved, tables, strict=True):
         np.testing.assert_array_equal(x, y)
 

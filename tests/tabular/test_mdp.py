@@ -1,5 +1,7 @@
 """Exact solutions of finite MDPs, against value iteration and against NumPy."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,17 +13,18 @@ from purejax_sc.tabular.mdp import Mdp
 DISCOUNT = 0.9
 
 
-def garnets(successors="state", states=20, actions=4, number=6):
-    keys = jax.vmap(jax.random.key)(jnp.arange(number))
-    return jax.vmap(lambda key: mdp.garnet(key, states, actions, successors))(keys)
+@functools.partial(jax.jit, static_argnums=0)
+def garnets(successors="state"):
+    keys = jax.vmap(jax.random.key)(jnp.arange(6))
+    return jax.vmap(lambda key: mdp.garnet(key, 20, 4, successors))(keys)
 
 
 def test_policy_and_optimal_values_equal_value_iteration() -> None:
     with jax.enable_x64(True):
-        batch = jax.tree.map(lambda x: x.astype(jnp.float64), garnets())
+        batch = jax.tree.map(lambda x: np.array(x, np.float64), garnets())
         pi = np.random.default_rng(0).dirichlet(np.ones(4), size=(6, 20))
-        v_pi = jax.vmap(lambda m, pi: mdp.policy_values(m, pi, DISCOUNT))(batch, pi)
-        v_star, best = jax.vmap(lambda m: mdp.optimal_values(m, DISCOUNT))(batch)
+        v_pi = jax.jit(jax.vmap(lambda m, pi: mdp.policy_values(m, pi, DISCOUNT)))(batch, pi)
+        v_star, best = jax.jit(jax.vmap(lambda m: mdp.optimal_values(m, DISCOUNT)))(batch)
     probs, rewards = map(np.array, batch)
     x, y = np.zeros((6, 20)), np.zeros((6, 20))
     for _ in range(400):  # 0.9^400 < 1e-18
@@ -35,7 +38,7 @@ def test_policy_and_optimal_values_equal_value_iteration() -> None:
 
 def test_float32_solutions_at_the_papers_discount() -> None:
     batch = garnets()
-    v_star, _ = jax.vmap(lambda m: mdp.optimal_values(m, 0.99))(batch)
+    v_star, _ = jax.jit(jax.vmap(lambda m: mdp.optimal_values(m, 0.99)))(batch)
     probs, rewards = (np.array(x, np.float64) for x in batch)
     y = np.zeros((6, 20))
     for _ in range(4000):
@@ -79,7 +82,7 @@ def test_policies() -> None:
 
 def test_cumulative_never_draws_an_impossible_state() -> None:
     probs = garnets().P
-    cdf = np.array(jax.vmap(mdp.cumulative)(probs))
+    cdf = np.array(jax.jit(jax.vmap(mdp.cumulative))(probs))
     assert (np.diff(cdf, axis=-1) >= 0.0).all()
     assert (cdf[..., -1] == 1.0).all()
     step = np.diff(cdf, axis=-1, prepend=0.0)

@@ -160,8 +160,8 @@ PROBES = {
 }
 
 
-# Runs that are trained: each probe with the numbers of `PROBE`, and some with others. A weight of 0 is the baseline, bit
-# for bit.
+# Runs that are trained: each probe with the numbers of `PROBE`, and some with others. An SC weight of 0 is the
+# baseline, bit for bit.
 RUNS: dict[tuple[str, str], dict[str, float]] = {
     **{(probe, ""): {} for probe in PROBES},
     ("reward by action", "without SC"): {"sc_weight": 0.0},

@@ -20,6 +20,14 @@ def ring(capacity=6, path=None) -> HostReplay:
     return made
 
 
+def leave_half_written(path, *indices: int) -> None:
+    """The rows of a file as a process leaves them that dies while it writes them: their first byte says so."""
+    with path.open("r+b") as file:
+        for index in indices:
+            file.seek(OFFSET + index * (1 + 6 + 4))
+            file.write(b"\0")
+
+
 def seen(replay: HostReplay) -> set[float]:
     sample = replay.sample(np.random.default_rng(0), 200)
     np.testing.assert_array_equal(sample["frame"], np.tile(sample["reward"][:, None, None], (1, 2, 3)))
@@ -83,11 +91,11 @@ def test_rows_that_a_dying_process_left_half_written_are_not_sampled(tmp_path):
     replay = ring(path=path)
     replay.add(rows(1, 2))
     replay.add(rows(3, 4))
-    replay._rows["written"][1:3] = False
+    leave_half_written(path, 1, 2)
     again = HostReplay(EXAMPLE, 6, path)
     again.load(replay.state)
     assert seen(again) == {1, 4}
-    replay._rows["written"] = False
+    leave_half_written(path, 0, 1, 2, 3)
     again.load(replay.state)
     assert int(again.state.size) == 0
 

@@ -20,17 +20,24 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
+from purejax_sc.runs.checkpoint import Checkpoints
 from purejax_sc.runs.train import Factories, train
 from purejax_sc.training import actors, sebulba
 from purejax_sc.training.devices import make_layout
-from purejax_sc.training.host_rows import stacked
+from purejax_sc.training.host_replay import HostReplay
+from purejax_sc.training.host_rows import row_shapes, stacked
 from purejax_sc.training.iteration import as_arrays
 
 SPEC = make_envs(1, 0).spec
 
 
-def make_driver(config: Config, pool=make_envs) -> sebulba.Driver:
-    return sebulba.Driver(config, SPEC, pool, make_layout(1, config.train.data_shards), resume=False)
+def plain(**sections: dict[str, Any]) -> Config:
+    """A configuration of runs of which it does not matter what they learn: it compiles faster."""
+    return config(sc={"update": "none"}, **sections)
+
+
+def make_driver(config: Config, resume: bool = False) -> sebulba.Driver:
+    return sebulba.Driver(config, SPEC, make_envs, make_layout(1, config.train.data_shards), resume)
 
 
 def some_blocks(config: Config, num: int) -> list[actors.Block]:
@@ -104,20 +111,25 @@ def test_stacked_frames_go_back_to_the_start_of_their_episode_and_no_further():
 
 
 def test_actors_see_the_stacks_that_the_learner_sees_and_keep_their_carry():
-    still = config(hyper={"learning_rate": 0.0})
-    driver = make_driver(still)
-    program = driver.compile()
+    still = plain(hyper={"learning_rate": 0.0})
+    program = make_driver(still).compile()
     states, _ = program.chunk(program.init(), 3)
     program.close()
-    replay = driver._replay
-    rows = jax.tree.map(jnp.asarray, replay.sample(np.random.default_rng(0), 16))
     model = networks.make_model(still, stacked_spec(SPEC, 2))
-    params = jax.tree.map(lambda x: x[0], states.learner.target)
-    obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], stacked(rows, 2).obs)
-    e, _ = model.encode(params.encoder, obs, rows.carry)
-    logits = jax.vmap(lambda e: model.root_policy(params.root_policy, e))(e)
-    stored = jnp.swapaxes(rows.logits, 0, 1)
-    np.testing.assert_allclose(jax.nn.softmax(logits), jax.nn.softmax(stored), rtol=1e-4)
+    replay = HostReplay(row_shapes(still, SPEC, model), still.replay_capacity_sequences)
+    replay.load(states.replay)
+    rows = replay.sample(np.random.default_rng(0), 16)
+
+    @jax.jit
+    def policies(learner, rows):
+        """What the network says about the rows as the learner sees them, and what the actors stored."""
+        params = jax.tree.map(lambda x: x[0], learner.target)
+        obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], stacked(rows, 2).obs)
+        e, _ = model.encode(params.encoder, obs, rows.carry)
+        logits = jax.vmap(lambda e: model.root_policy(params.root_policy, e))(e)
+        return jax.nn.softmax(logits), jax.nn.softmax(jnp.swapaxes(rows.logits, 0, 1))
+
+    np.testing.assert_allclose(*policies(states.learner, rows), rtol=1e-4)
     assert any(np.any(x != 0) for x in jax.tree.leaves(rows.carry))
 
 
@@ -130,7 +142,7 @@ def test_the_same_batch_through_both_drivers_gives_the_same_parameters():
     model = networks.make_model(small, SPEC)
     rows = rows._replace(carry=jax.tree.map(np.asarray, model.initial_carry(8)))
     learner, hyper = muesli.make_learner(small, model, SPEC), as_arrays(small.hyper)
-    state, key = learner.init(jax.random.key(1)), jax.random.key(2)
+    state, key = jax.jit(learner.init)(jax.random.key(1)), jax.random.key(2)
     layout = make_layout(1, 1)
     update = jax.jit(sebulba.make_update(small, learner, layout))
     here, *_ = update(*jax.tree.map(lambda x: x[None], (state,)), rows, key[None], hyper)
@@ -148,7 +160,7 @@ def test_two_learner_devices_equal_one():
     def updated(shards: int):
         small, layout = config(train={"data_shards": shards}, sc={"update": "none"}), make_layout(1, shards)
         learner = muesli.make_learner(small, model, stacked_spec(SPEC, 2), layout.axis)
-        state = jax.tree.map(lambda x: x[None], learner.init(jax.random.key(1)))
+        state = jax.tree.map(lambda x: x[None], jax.jit(learner.init)(jax.random.key(1)))
         update = jax.jit(sebulba.make_update(small, learner, layout))
         return update(state, rows, jax.random.key(2)[None], as_arrays(small.hyper))[0].params
 
@@ -161,12 +173,12 @@ def test_more_actor_devices_than_there_are_is_refused():
 
 
 def test_actors_may_have_devices_of_their_own():
-    driver = make_driver(config(host={"actor_devices": 2}))
-    program = driver.compile()
+    small = plain(host={"actor_devices": 2})
+    assert [device.id for device in sebulba.actor_devices(small, make_layout(1))] == [1, 2]
+    program = make_driver(small).compile()
     states, metrics = program.chunk(program.init(), 2)
     program.close()
     assert states.learner.updates[0] == 2
-    assert [device.id for device in driver._devices] == [1, 2]
     assert np.isfinite(metrics["loss"]).all()
 
 
@@ -195,7 +207,7 @@ def counters() -> Counters:
 
 
 def test_a_run_fills_its_directory_and_leaves_no_thread(tmp_path, counters):
-    summary = counters.train(config(), tmp_path / "run")
+    summary = counters.train(plain(), tmp_path / "run")
     assert summary["status"] == "complete"
     assert summary["env_steps"] == 4 * 6 * 8
     assert summary["memory"]["replay_bytes"] > 0
@@ -216,21 +228,20 @@ def test_a_run_fills_its_directory_and_leaves_no_thread(tmp_path, counters):
 
 
 @pytest.mark.parametrize("where", ["memory", "file", "left out"])
-def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, where, monkeypatch):
-    sections = {"checkpoint": {"updates": 2, "replay": where == "memory"}}
-    if where == "file":
-        sections["replay"] = {"file": str(tmp_path / "replay.bin"), "capacity": 4 * 6 * 4}
-    whole = config(**sections)
+def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, where):
+    replay = {"capacity": 4 * 6 * 8} | ({"file": str(tmp_path / "replay.bin")} if where == "file" else {})
+    whole = plain(checkpoint={"updates": 2, "replay": where == "memory"}, replay=replay)
     with pytest.raises(KeyboardInterrupt):  # after the third log point, whose checkpoint is not written
         counters.train(whole, tmp_path / "run", progress=Watch(at=6, stop=at_once))
-    loaded = []
-    load = sebulba.HostReplay.load
-    monkeypatch.setattr(
-        sebulba.HostReplay, "load", lambda self, state: load(self, state) or loaded.append(self.state.size)
-    )
+    program = make_driver(whole, resume=True).compile()
+    checkpoints = Checkpoints(tmp_path / "run", whole, make_layout(1), [whole.seed])
+    restored = checkpoints.restore(program.shapes, program.init, lambda text: None)
+    states, _ = program.chunk(restored.states, 1)  # which adds four rows
+    program.close()
+    assert states.learner.updates.tolist() == [5]
+    assert states.replay.size == (4 if where == "left out" else 16 + 4)
     summary = counters.train(whole, tmp_path / "run", resume=True)
     assert summary["updates"] == 8
-    assert loaded == [0 if where == "left out" else 16]
     assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 5
 
 
@@ -245,11 +256,11 @@ def test_an_environment_that_fails_stops_the_run_with_its_own_message(tmp_path, 
     made, maker = counters.made, counters.maker
     maker["make"] = lambda num_envs, seed: (FailingPool if len(made) else host_games.CountingEnvs)(LENGTHS[:num_envs])
     with pytest.raises(RunError, match="an environment thread failed: OSError: the joystick broke") as caught:
-        counters.train(config(train={"env_steps": 24 * 100}), tmp_path / "run")
+        counters.train(plain(), tmp_path / "run")
     assert isinstance(caught.value.__cause__, OSError)
     assert all(pool.closed for pool in counters.made)
     maker["make"] = make_envs
-    assert counters.train(config(train={"env_steps": 24 * 100}), tmp_path / "run", resume=True)["status"] == "complete"
+    assert counters.train(plain(), tmp_path / "run", resume=True)["status"] == "complete"
 
 
 def test_environments_that_cannot_be_made_stop_the_run(tmp_path, counters):
@@ -258,7 +269,7 @@ def test_environments_that_cannot_be_made_stop_the_run(tmp_path, counters):
 
     counters.maker["make"] = refuse
     with pytest.raises(RunError, match="no such game"):
-        counters.train(config(), tmp_path / "run")
+        counters.train(plain(), tmp_path / "run")
 
 
 def test_several_seeds_at_once_are_refused_before_anything_is_written(tmp_path, counters):
@@ -284,7 +295,7 @@ def test_a_replay_that_does_not_fit_in_memory_is_refused_with_its_size(tmp_path,
 
 def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resumes(tmp_path, counters, monkeypatch):
     path = tmp_path / "replay.bin"
-    small = config(replay={"file": str(path)})
+    small = plain(replay={"file": str(path)})
 
     def full(descriptor: int, offset: int, size: int) -> None:
         raise OSError(28, "No space left on device")
@@ -299,7 +310,7 @@ def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resume
 
 
 def test_a_run_without_replay_keeps_no_ring(tmp_path, counters):
-    fresh = config(train={"replay_share": 0.0, "batch_sequences": 4})
+    fresh = plain(train={"replay_share": 0.0, "batch_sequences": 4})
     assert counters.train(fresh, tmp_path / "run")["memory"]["replay_bytes"] == 0
 
 

@@ -82,7 +82,7 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
     small = config()
     env = make_env(small)
     trainer = anakin.make_trainer(small, env)
-    state = trainer.init(jax.random.key(0))
+    state = jax.jit(trainer.init)(jax.random.key(0))
     model = make_model(small, env.spec)
     long = config(train=SMALL["train"] | {"sequence_length": 64})
     act_long = jax.jit(lambda driver, key: act(env, model, state.learner.params, driver, (), key, long.hyper, long))
@@ -100,7 +100,7 @@ def test_a_random_opening_comes_before_the_players_own_moves() -> None:
     env = make_env(config())
     first_legal = episodes.Player(lambda num: (), lambda state, obs, memory, key: (jnp.argmax(obs.legal, -1), memory))
     players = (episodes.after_opening(first_legal, 2),) * 2
-    state = episodes.start(env, players, jax.random.key(0), 50)
+    state = jax.jit(lambda key: episodes.start(env, players, key, 50))(jax.random.key(0))
     advance = jax.jit(lambda state: episodes.advance(env, players, state))
     boards = []
     for _ in range(3):
