@@ -1,4 +1,4 @@
-"""Environment steps per second against environments, seeds, devices and processes, and the cost of a checkpoint.
+"""Environment steps per second against environments, seeds, devices and processes.
 
     python bench/scaling.py minatar_breakout --json scaling.json --plot scaling.png
 
@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from matplotlib.figure import Figure
 
 from purejax_sc import config as configs
 from purejax_sc.config import Config
-from purejax_sc.runs.checkpoint import Checkpoints
 from purejax_sc.training.devices import make_layout
 from purejax_sc.training.mesh import compile_program, make_local_trainer
 
@@ -83,27 +81,6 @@ def processes(name: str, overrides: list[str], num: int) -> float:
         return float(json.loads((Path(folder) / "run" / "summary.json").read_text())["env_steps_per_second"])
 
 
-def checkpoint_costs(name: str, overrides: list[str], seeds: int) -> dict[str, float]:
-    """Seconds to write and to read a checkpoint, and its size."""
-    config = configs.load(name, overrides)
-    layout = make_layout(seeds)
-    trainer = make_local_trainer(config, layout)
-    compiled = compile_program(trainer, config, range(seeds), [config.hyper] * seeds, layout)
-    states, _ = compiled.chunk(compiled.init(), 100)
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoints = Checkpoints(Path(folder), config, layout, list(range(seeds)))
-        times = []
-        for number in range(3):
-            start = time.perf_counter()
-            checkpoints.save(number, states, 0.0)
-            times.append(time.perf_counter() - start)
-        start = time.perf_counter()
-        jax.block_until_ready(checkpoints.restore(compiled.shapes, compiled.init, print))
-        read = time.perf_counter() - start
-        size = sum(path.stat().st_size for path in (Path(folder) / "checkpoints" / "2").rglob("*") if path.is_file())
-    return {"seeds": seeds, "write_s": sorted(times)[1], "read_s": read, "mib": size / 2**20}
-
-
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     names = list(dict.fromkeys(row["config"] for row in rows))
     figure = Figure(figsize=(4 * len(names), 3.5), layout="constrained")
@@ -134,7 +111,6 @@ def main() -> None:
         {"config": "processes", "value": n, "env_steps_per_s": processes(args.config, args.overrides, n)}
         for n in args.processes
     ]
-    costs = [checkpoint_costs(args.config, args.overrides, n) for n in (1, 8)]
     print(f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s), jax {jax.__version__}, {args.config}")
     for row in rows:
         first = next(other for other in rows if other["config"] == row["config"])
@@ -143,11 +119,8 @@ def main() -> None:
         print(
             f"{row['config']:<18}{row['value']:>5}{row['env_steps_per_s']:>12,.0f} env steps/s{gain:>7.2f}x{compiled}"
         )
-    for cost in costs:
-        numbers = f"{cost['write_s']:.2f} s to write, {cost['read_s']:.2f} s to read, {cost['mib']:.0f} MiB"
-        print(f"checkpoint of {cost['seeds']} seed(s): {numbers}")
     if args.json:
-        args.json.write_text(json.dumps({"rows": rows, "checkpoints": costs}, indent=2) + "\n")
+        args.json.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
     if args.plot:
         draw(rows, args.plot)
 
