@@ -59,6 +59,7 @@ class _Flock:
             raise RunError(f"{self._out} was removed or replaced while this wrote it: start again, with another --out")
 
     def close(self) -> None:
+        os.ftruncate(self._descriptor, 0)  # nobody holds it
         os.close(self._descriptor)
 
 
