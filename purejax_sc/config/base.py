@@ -12,7 +12,7 @@ from purejax_sc.config.words import nearest, printable, quote
 
 MOST = 2**31 - 1  # of what a program counts: its integers have 32 bits
 
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=3e38, allow_inf_nan=False)]  # programs compute with 32 bits
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[int, Field(gt=0, le=MOST)]
 Natural = Annotated[int, Field(ge=0, le=MOST)]
