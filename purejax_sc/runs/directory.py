@@ -40,13 +40,22 @@ def claim_directory(out: Path, config: Config, force: bool, resume: bool, say: C
 
 
 def start_directory(out: Path, config: Config, force: bool) -> None:
-    """Write config.yaml to a claimed directory, from which `force` removes an older run before. Raises RunError."""
+    """Write config.yaml to a claimed directory, from which `force` removes an older run before. Raises RunError.
+
+    One that was lost is only written when a checkpoint has agreed with it.
+    """
     try:
         if force:
             _remove_run(out)
     except OSError as error:
         raise unwritable(out, error) from None
-    write_config(out, config)
+    if not lost_config(out):
+        write_config(out, config)
+
+
+def lost_config(out: Path) -> bool:
+    """Whether this is a run directory, by its checkpoints, whose configuration is gone."""
+    return (out / NEWEST).is_file() and not (out / "config.yaml").exists()
 
 
 def write_config(out: Path, config: Config) -> None:
@@ -102,7 +111,8 @@ def _admit(out: Path, config: Config, force: bool, resume: bool) -> None:
     if is_free(out):
         return
     if resume:
-        check_same(out, config)
+        if not lost_config(out):  # else the configuration that a checkpoint notes is compared
+            check_same(out, config)
     elif force:
         _check_run(out)
     else:

@@ -19,7 +19,7 @@ from purejax_sc.envs.host import HostEnvs, HostProgram
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.results.lock import UNLOCKED, Lock, drop_if_empty
 from purejax_sc.runs.checkpoint import Checkpoints, Restored
-from purejax_sc.runs.directory import claim_directory, start_directory
+from purejax_sc.runs.directory import claim_directory, start_directory, write_config
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.recorder import Recorder
 from purejax_sc.runs.stopping import stop_requests
@@ -102,7 +102,9 @@ def train(
         devices.on_first_process(lambda: start_directory(out, config, force))
         recorder, checkpoints = Recorder(out, config, seeds, first, lock), Checkpoints(out, config, layout, seeds, lock)
         run = _Run(config, program, recorder, checkpoints, progress)
-        return _finish(run, _restore(run) if resume else None, command)
+        restored = _restore(run) if resume else None
+        devices.on_first_process(lambda: write_config(out, config))
+        return _finish(run, restored, command)
 
 
 @contextmanager

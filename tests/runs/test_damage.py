@@ -130,6 +130,17 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path, co
     assert table(tmp_path / "run") == counted
 
 
+def test_a_lost_configuration_is_written_again(run: Path, counted) -> None:
+    before = (run / "config.yaml").read_bytes()
+    (run / "config.yaml").unlink()
+    with pytest.raises(RunError, match=r"are of a run with another hyper\.learning_rate"):
+        count(run, overrides=[*EVERY, "hyper.learning_rate=0.5"], resume=True)
+    assert not (run / "config.yaml").exists()
+    count(run, overrides=EVERY, resume=True)
+    assert (run / "config.yaml").read_bytes() == before
+    assert table(run) == counted
+
+
 def missing(rows: list[str]) -> list[str]:
     return rows[:3] + rows[4:]
 
