@@ -10,6 +10,7 @@ import logging
 import shutil
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,16 +76,13 @@ def _writing(out: Path, what: str) -> Iterator[None]:
 
 
 def _let_go_quietly() -> None:
-    """TensorStore's threads go on for a while after the first error, and say so to an event loop that is closed."""
-    hook = sys.unraisablehook
-
-    def heard(unraisable: Any) -> None:
-        if "Event loop is closed" not in str(unraisable.exc_value):
-            hook(unraisable)
-
-    sys.unraisablehook = heard
+    """After a write that failed: threads and coroutines of Orbax and TensorStore go on for a while, and what they say,
+    in whatever way, only hides the line that says what was wrong. The run ends here."""
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
     threading.excepthook = lambda _: None
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # which tells of futures that nobody waits for any more
+    warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
 
 
 class Agents(NamedTuple):
