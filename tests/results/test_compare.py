@@ -370,6 +370,6 @@ def test_a_full_disk_leaves_both_old_files(two_runs, capsys, monkeypatch) -> Non
     before = {path: path.read_bytes() for path in Path().glob("*.*")}
     monkeypatch.setattr(Path, "write_bytes", full)
     assert main(["plot", "none", "direct"]) == 2
-    assert "cannot write compare.png (No space left on device)" in capsys.readouterr().err
+    assert "cannot write compare.csv (No space left on device)" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path().glob("*.*")} == before
     assert not list(Path().glob(".*.tmp"))

@@ -1,7 +1,5 @@
 """Many devices equal one: seeds spread over them, a batch shared by them, and both. Eight virtual CPU devices."""
 
-import os
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +12,7 @@ from purejax_sc.agent import transforms
 from purejax_sc.agent.muesli import make_learner
 from purejax_sc.config import Config, ConfigError, load
 from purejax_sc.envs import make_env
+from purejax_sc.memory import free_on_host
 from purejax_sc.networks import make_model
 from purejax_sc.training import devices
 from purejax_sc.training.anakin import replay_bytes, sequence_shapes
@@ -125,14 +124,13 @@ def test_too_few_devices_are_one_line() -> None:
 
 
 def test_seeds_on_the_cores_of_a_cpu_share_its_memory() -> None:
-    """One seed's replay fits into two thirds of the memory; two seeds on two devices do not fit."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """One seed's replay fits into two thirds of the free memory; two seeds on two devices do not fit."""
     config = small()
     env = make_env(config)
     model = make_model(config, env.spec)
     steps = config.replay_capacity_sequences * config.train.sequence_length
     one = replay_bytes(config, sequence_shapes(config, env, model)) / steps
-    large = small(replay={"capacity": int(memory * 2 / 3 / one)})
+    large = small(replay={"capacity": int(free_on_host() * 2 / 3 / one)})
     make_local_trainer(large, make_layout(1))
     with pytest.raises(ConfigError, match="for 2 seed"):
         make_local_trainer(large, make_layout(2))

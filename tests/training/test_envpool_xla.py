@@ -152,11 +152,11 @@ def test_a_replay_that_does_not_fit_is_refused_before_anything_is_written(tmp_pa
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
-        ({"atari": {"backend": "ale"}}, r"atari\.backend=ale"),
+        ({"atari": {"backend": "ale"}}, r"atari\.backend='ale'"),
         ({"atari": {"max_over": 4}}, r"atari\.max_over=4"),
         ({"host": {"actor_devices": 1}}, r"host\.actor_devices=1"),
         ({"train": {"data_shards": 2}}, r"train\.data_shards=2"),
-        ({"replay": {"file": "x", "capacity": 96}}, r"replay\.file=x"),
+        ({"replay": {"file": "x", "capacity": 96}}, r"replay\.file='x'"),
     ],
 )
 def test_what_needs_threads_is_refused_with_its_cure(sections: dict[str, Any], words: str) -> None:
