@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import signal
 import tempfile
+import threading
 
 import jax
 import pytest
@@ -21,6 +23,8 @@ COMPILED = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if threading.current_thread() is threading.main_thread():  # jobs in the background of a shell are deaf to Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.markexpr == "not slow":
         os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)
     if not hasattr(config, "workerinput"):  # workers, and what tests start, inherit this environment

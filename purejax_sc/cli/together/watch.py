@@ -22,6 +22,7 @@ from purejax_sc.cli.together.links import ClosedError, Link, Message
 TICK_SECONDS = 1.0
 SILENT_TICKS = 20  # ticks, not seconds: one that was suspended itself calls nobody lost when it goes on
 GRACE_TICKS = 15  # for those that end by themselves when another has ended
+HEARD_SECONDS = 0.5  # for the others to read how this one ends, before its connections break
 LINGER_SECONDS = 5.0  # for what another is still told by this process's libraries
 LOOK_SECONDS = 5.0  # from the first error to knowing who is gone
 
@@ -137,6 +138,8 @@ class Watch:
         if threading.current_thread() is threading.main_thread():
             with self._changed:
                 self._changed.wait_for(lambda: set(self._links) <= set(self._ends), LINGER_SECONDS)
+        else:
+            time.sleep(HEARD_SECONDS)
         os._exit(status)  # an orderly exit would wait for the others
 
     def _send(self, message: Message) -> None:
