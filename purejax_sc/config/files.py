@@ -88,6 +88,14 @@ def to_tree(config: Config) -> dict[str, Any]:
     return tree
 
 
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The single settings of a tree by their dotted keys."""
+    settings: dict[str, Any] = {}
+    for key, value in tree.items():
+        settings |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return settings
+
+
 def to_yaml(config: Config) -> str:
     return yaml_text.dump(to_tree(config))
 

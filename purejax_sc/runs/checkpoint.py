@@ -10,9 +10,11 @@ import logging
 import shutil
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,6 +40,7 @@ from purejax_sc.training.devices import Layout
 from purejax_sc.training.iteration import AnyState
 from purejax_sc.types import LearnerState
 
+WRITERS = ("/orbax/", "/tensorstore/", "/asyncio/")  # parts of their files' paths
 ACTOR = ("driver", "carry", "earlier", "key")  # of a AnyState
 
 T = TypeVar("T")
@@ -76,13 +79,20 @@ def _writing(out: Path, what: str) -> Iterator[None]:
 
 
 def _let_go_quietly() -> None:
-    """After a write that failed: threads and coroutines of Orbax and TensorStore go on for a while, and what they say,
-    in whatever way, only hides the line that says what was wrong. The run ends here."""
+    """After a write that failed: threads and coroutines of Orbax and TensorStore go on for a while, and what they say
+    only hides the line that says what was wrong. From now on they are not heard; what fails elsewhere is."""
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    sys.unraisablehook = lambda _: None
-    threading.excepthook = lambda _: None
+    sys.unraisablehook = partial(_unless_of_writers, sys.unraisablehook)
+    threading.excepthook = partial(_unless_of_writers, threading.excepthook)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
+
+
+def _unless_of_writers(hook: Callable[[Any], object], args: Any) -> None:
+    """Hand an exception that nobody caught on, unless it went through the code that writes checkpoints."""
+    files = [frame.filename for frame in traceback.extract_tb(args.exc_traceback)]
+    if not any(part in file for file in files for part in WRITERS):
+        hook(args)
 
 
 class Agents(NamedTuple):

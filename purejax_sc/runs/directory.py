@@ -4,10 +4,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
-
 import purejax_sc
 from purejax_sc.config import Config, ConfigError, load, to_tree, to_yaml
+from purejax_sc.config.files import flat
 from purejax_sc.results.files import RunError, replace_file, unwritable
 from purejax_sc.results.lock import LOCK, Lock, is_free, lock
 
@@ -80,11 +79,10 @@ def check_same(out: Path, config: Config) -> None:
 
 def difference(one: Config, other: Config) -> str | None:
     """The first key in which two configurations differ, but for those that only say where and how a run is kept."""
-    flat = [dict(jax.tree_util.tree_leaves_with_path(to_tree(config))) for config in (one, other)]
-    names = {path: ".".join(str(part.key) for part in path if hasattr(part, "key")) for path in {**flat[0], **flat[1]}}
-    for path, name in names.items():
+    ours, theirs = (flat(to_tree(config)) for config in (one, other))
+    for name in {**ours, **theirs}:
         free = name.startswith(("checkpoint.", "host.")) or name in ("train.data_shards", "atari.threads")
-        if not free and flat[0].get(path) != flat[1].get(path):
+        if not free and ours.get(name) != theirs.get(name):
             return name
     return None
 

@@ -129,5 +129,5 @@ def on_first_process(action: Callable[[], None]) -> None:
     if error is not None:
         raise error
     if failed:
-        raise ProcessError("the first process refused to start: see its message")
+        raise ProcessError("the first process failed: see its message")
     return None

@@ -1,10 +1,13 @@
 """What a run wrote is what a run reads: damage of every kind is found, and errors while writing are one line."""
 
+import asyncio
 import json
 import multiprocessing
 import random
 import re
 import shutil
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -261,6 +264,31 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(tmp_path
     assert not list(out.glob(".*.tmp"))
     count(out, overrides=EVERY, resume=True)
     assert table(out) == counted
+
+
+def test_after_a_failed_checkpoint_only_its_writers_are_not_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", heard.append)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # so that it is put back
+    folder = tmp_path / "run" / "checkpoints"
+
+    def block() -> None:
+        shutil.rmtree(folder)
+        folder.touch()
+
+    with pytest.raises(RunError, match=r"^cannot write checkpoint 8 of .*: see that there is room"):
+        count(tmp_path / "run", overrides=EVERY, progress=Watch(8, block))
+
+    async def fail() -> None:
+        raise OSError(28, "No space left on device")
+
+    for target in (lambda: asyncio.run(fail()), lambda: int("one")):
+        thread = threading.Thread(target=target)
+        thread.start()
+        thread.join()
+    assert [args.exc_type for args in heard] == [ValueError]  # type: ignore[attr-defined]
 
 
 def test_a_failed_run_says_so_and_why(tmp_path: Path) -> None:

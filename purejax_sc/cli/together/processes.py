@@ -56,11 +56,13 @@ def facts(config: Mapping[str, Any], **options: Any) -> Facts:
     """
     import jax
 
+    from purejax_sc.config.files import flat
+
     versions = {"python": ".".join(platform.python_version_tuple()[:2]), "purejax_sc": purejax_sc.__version__}
     versions |= {package: version(package) for package in ("jax", "jaxlib")}
     flags = {f"--{name}": value for name, value in options.items()}
     settings = {name: jax.config.values[name] for name in SETTINGS}
-    return {key: str(value) for key, value in {**versions, **flags, **settings, **_flat(config)}.items()}
+    return {key: str(value) for key, value in {**versions, **flags, **settings, **flat(config)}.items()}
 
 
 @contextmanager
@@ -132,11 +134,3 @@ def _detected() -> tuple[str | None, int | None, int | None]:
         return None, None, None
     address = os.environ.get("JAX_COORDINATOR_ADDRESS")
     return ClusterEnv.auto_detect_unset_distributed_params(address, None, None, None, None, WAIT_SECONDS)[:3]
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a configuration by their dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
