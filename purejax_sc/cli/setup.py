@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from purejax_sc.cli import signals
+from purejax_sc.cli import last_words, signals
 from purejax_sc.cli.signals import line
 
 if TYPE_CHECKING:
@@ -66,9 +66,15 @@ def enough(cure: str) -> Iterator[None]:
     """Turn every error that says that there was too little memory into one line. cure: what to lower."""
     from purejax_sc import memory
 
+    missing = memory.advice(MemoryError(), cure)
+    lines = {
+        last_words.NO_MEMORY: line(missing),
+        last_words.NO_THREAD: line(f"{missing}; or raise the limits of threads and addresses (ulimit -u, -v)"),
+    }
     try:
         memory.check_start()
-        yield
+        with last_words.said(lines):
+            yield
     except Exception as error:
         if not memory.is_missing(error):
             raise

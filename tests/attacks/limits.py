@@ -65,8 +65,13 @@ def few_descriptors(case: Case) -> Outcome:
 
 
 def little_memory(case: Case) -> Outcome:
-    """The address space ends, from a random moment on."""
-    return _limited(case, resource.RLIMIT_AS, None, "address space")
+    """The address space ends, from a random moment on; or there is little of it from before the start."""
+    if case.rng.random() < 0.5:
+        return _limited(case, resource.RLIMIT_AS, None, "address space")
+    out, limit = case.scratch / "run", case.rng.randint(2**28, 5 * 2**30)
+    narrow = partial(resource.setrlimit, resource.RLIMIT_AS, (limit, limit))
+    result = case.site.execute(runs.words("device", out), case.scratch, preexec_fn=narrow)
+    return _after(case, out, result, runs.newest(out), f"address space {limit:,} from the start")
 
 
 def big_arrays(case: Case) -> Outcome:
