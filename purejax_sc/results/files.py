@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+_REMEDIES = {
+    os.strerror(errno.EMFILE): "raise the limit of open files (ulimit -n)",
+    os.strerror(errno.EFBIG): "raise the limit of the size of files (ulimit -f)",
+}
+
 
 class RunError(RuntimeError):
     """A run directory that cannot be used. The message is one line that says what to do."""
@@ -50,8 +55,11 @@ def reason(error: BaseException) -> str:
 
 
 def unwritable(path: Path, error: OSError) -> RunError:
-    """The line for what could not be written: the cure is the same whatever it was."""
-    return RunError(
-        f"cannot write {path} ({reason(error)}): see that there is room and that it may be written, or choose"
-        " another place with --out"
-    )
+    """The line for what could not be written."""
+    why = reason(error)
+    return RunError(f"cannot write {path} ({why}): {remedy(why)}, or choose another place with --out")
+
+
+def remedy(reason: str) -> str:
+    """What to do so that something can be written. reason: as `reason` gives it."""
+    return _REMEDIES.get(reason, "see that there is room and that it may be written")

@@ -31,7 +31,7 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import network_spec
 from purejax_sc.envs.base import DriverState
-from purejax_sc.results.files import RunError, reason, replace_file
+from purejax_sc.results.files import RunError, reason, remedy, replace_file
 from purejax_sc.results.lock import UNLOCKED, Lock
 from purejax_sc.runs import digests
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, NEWEST, difference, explain
@@ -50,15 +50,16 @@ Warn = Callable[[str], None]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what Orbax logs, and what Python says of threads and reads that another's failure ends."""
-    hook, logger = sys.unraisablehook, logging.getLogger("absl")
+    """Silence what Orbax logs, and what Python says of its threads and of reads that another's failure ends."""
+    unraisable, uncaught, logger = sys.unraisablehook, threading.excepthook, logging.getLogger("absl")
     level = logger.level
     sys.unraisablehook = lambda _: None
+    threading.excepthook = partial(_unless_of_writers, uncaught)
     logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        sys.unraisablehook = hook
+        sys.unraisablehook, threading.excepthook = unraisable, uncaught
         logger.setLevel(level)
 
 
@@ -72,10 +73,8 @@ def _writing(out: Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         _let_go_quietly()
-        raise RunError(
-            f"cannot write {what} of {out} ({reason(error)}): see that there is room and that it may be written, then"
-            f" go on with --resume"
-        ) from None
+        why = reason(error)
+        raise RunError(f"cannot write {what} of {out} ({why}): {remedy(why)}, then go on with --resume") from None
 
 
 def _let_go_quietly() -> None:
@@ -123,9 +122,10 @@ class Checkpoints:
         self._out, self._config, self._layout, self._lock = out, config, layout, lock
         self._seeds, self._num_rows = seeds, len(seeds)
         # Synchronous: the states are donated to the next chunk, and a save costs less than most chunks.
-        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False, cleanup_tmp_directories=True)
+        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False)
         self._folder = (out / CHECKPOINTS).resolve()
         with _writing(out, "checkpoints"):
+            devices.on_first_process(self._remove_unfinished)
             self._manager = ocp.CheckpointManager(self._folder, options=options)
 
     def save(self, done: int, states: AnyState, run_seconds: float, rows: str) -> None:
@@ -143,9 +143,13 @@ class Checkpoints:
                 for step in sorted(self._manager.all_steps())[: -self._config.checkpoint.keep]:
                     self._manager.delete(step)
         except RunError:
-            for path in self._folder.glob("*.orbax-checkpoint-tmp*"):  # it may take the room that the summary needs
-                shutil.rmtree(path, ignore_errors=True)
+            self._remove_unfinished()  # it may take the room that the summary needs
             raise
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a write that failed or was killed left behind."""
+        for path in self._folder.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _seal(self, done: int, rows: str) -> None:
         """Only now is the checkpoint there. That there was one is also noted beside them, in case all are lost."""

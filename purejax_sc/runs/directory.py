@@ -108,6 +108,7 @@ def _admit(out: Path, config: Config, force: bool, resume: bool) -> None:
     """Raise RunError if something is there already that was not asked for."""
     if is_free(out):
         return
+    _check_kinds(out)
     if resume:
         if not lost_config(out):  # else the configuration that a checkpoint notes is compared
             check_same(out, config)
@@ -117,6 +118,14 @@ def _admit(out: Path, config: Config, force: bool, resume: bool) -> None:
         raise RunError(
             f"{out} exists: choose another directory with --out, --resume to go on, or --force to replace it"
         )
+
+
+def _check_kinds(out: Path) -> None:
+    """Raise RunError if there is a directory where a run writes a file, before work is done that cannot be kept."""
+    for name in _FILES:
+        path = out / name
+        if name not in (CHECKPOINTS, DAMAGED) and path.is_dir():
+            raise RunError(f"{path} is a directory, where a run writes a file: move it away, or use --out")
 
 
 def _check_run(out: Path) -> None:

@@ -15,7 +15,7 @@ import purejax_sc
 from purejax_sc.config import Config
 from purejax_sc.results import plots
 from purejax_sc.results.curves import Curves, summarise
-from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.results.files import RunError, replace_file, unwritable
 from purejax_sc.results.lock import UNLOCKED, Lock
 from purejax_sc.runs import digests
 from purejax_sc.runs.events import Events
@@ -127,7 +127,11 @@ class Recorder:
         self._events.add(means | each, point.env_steps)
 
     def _save_plot(self) -> None:
-        self._replace("curves.png", plots.draw_run(self.curves(), self._config.env))
+        try:
+            picture = plots.draw_run(self.curves(), self._config.env)
+        except OSError as error:  # a font, which is a file too
+            raise unwritable(self._out / "curves.png", error) from None
+        self._replace("curves.png", picture)
 
     def _replace(self, name: str, data: bytes) -> None:
         if self._writes:

@@ -15,7 +15,7 @@ import pytest
 from helpers.files import table
 from helpers.runs import Watch, at_once, count, stop_counting
 
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, unwritable
 from purejax_sc.results.lock import lock, new_directory
 from purejax_sc.runs import digests
 
@@ -226,6 +226,33 @@ def test_a_new_directory_leaves_nothing_when_nothing_was_written(tmp_path: Path)
         (tmp_path / "match" / "match.json").touch()
     with pytest.raises(RunError, match="exists: choose another directory"), new_directory(tmp_path / "match"):
         pass
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "curves.png"])
+def test_a_directory_where_a_run_writes_a_file_is_told_before_any_work(run: Path, name: str) -> None:
+    (run / name).unlink(missing_ok=True)
+    (run / name).mkdir()
+    before = sorted(run.rglob("*"))
+    with pytest.raises(RunError, match=f"{name} is a directory, where a run writes a file: move it away"):
+        count(run, overrides=EVERY, resume=True)
+    assert sorted(run.rglob("*")) == before
+
+
+def test_a_checkpoint_that_a_kill_left_unfinished_is_removed(run: Path, counted) -> None:
+    unfinished = run / "checkpoints" / "16.orbax-checkpoint-tmp"
+    unfinished.mkdir()
+    (unfinished / "half").touch()
+    count(run, overrides=EVERY, resume=True)
+    assert not unfinished.exists()
+    assert table(run) == counted
+
+
+def test_a_limit_is_told_with_how_to_raise_it() -> None:
+    error = unwritable(Path("run"), OSError(24, "Too many open files"))
+    assert str(error) == (
+        "cannot write run (Too many open files): raise the limit of open files (ulimit -n), or choose another place"
+        " with --out"
+    )
 
 
 def test_what_a_killed_start_left_is_no_run(tmp_path: Path, counted) -> None:
