@@ -16,13 +16,18 @@ Damage = Callable[[random.Random, Path, Path], str]  # (rng, the run, another ru
 
 
 def flip(case: Case) -> Outcome:
-    """One bit of one file, drawn by size or by file, of checkpoints or of the files beside them."""
+    """One bit of one file. Half of them are in the arrays of the newest checkpoint, which are what is read again; the
+    others anywhere in the checkpoints, drawn by size or by file, or in the files beside them."""
     out = runs.copy_half(case)
-    paths = _files(out / "checkpoints")
-    if case.rng.random() < 0.2:
+    kind = case.rng.choices(("arrays", "checkpoints", "beside"), (5, 4, 1))[0]
+    if kind == "arrays":
+        paths = [path for path in _files(_steps(out)[-1]) if path.parent.name == "d"]
+    elif kind == "checkpoints":
+        paths = _files(out / "checkpoints")
+    else:
         paths = [path for path in out.iterdir() if path.suffix in (".csv", ".yaml", ".json") and path.stat().st_size]
-    weights = [path.stat().st_size for path in paths] if case.rng.random() < 0.5 else None
-    path = case.rng.choices(paths, weights)[0]
+    by_size = kind == "arrays" or case.rng.random() < 0.5
+    path = case.rng.choices(paths, [path.stat().st_size for path in paths] if by_size else None)[0]
     data = bytearray(path.read_bytes())
     bit = case.rng.randrange(8 * len(data))
     data[bit // 8] ^= 1 << bit % 8

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,18 @@ def test_an_engine_ends_when_we_are_killed(tmp_path: Path, mark: str) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "here\n"
-        assert len(survivors(mark)) >= 3  # the process, the keeper, and what the engine started or itself
-        os.kill(process.pid, signal.SIGKILL)
-    limit = time.monotonic() + 10
-    while survivors(mark) and time.monotonic() < limit:
+        try:
+            assert process.stdout.readline() == "here\n"
+            # the process, the keeper, and what the engine started or itself
+            assert within(10, lambda: len(survivors(mark)) >= 3)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+    assert within(10, lambda: survivors(mark) == [])
+
+
+def within(seconds: float, fact: Callable[[], bool]) -> bool:
+    """Whether something comes true in time."""
+    limit = time.monotonic() + seconds
+    while not fact() and time.monotonic() < limit:
         time.sleep(0.01)
-    assert survivors(mark) == []
+    return fact()
