@@ -8,15 +8,17 @@ process ignore, as `nohup` does, stays ignored.
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 WORDS = {signal.SIGINT: "stopped", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated by the end of its terminal"}
 GRACE = 5.0  # seconds that a library may keep the main thread from answering
+AGAIN = 0.01  # seconds until a signal that was lost is sent again
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -94,11 +96,33 @@ def in_order(stays: str = "") -> Iterator[None]:
         if not answered.wait(GRACE) or first[-1] - first[0] > GRACE:
             leave(number, stays)
 
-    with _handled(answer), _watched(watch):
+    with _handled(answer), _watched(watch), _sent_again(answered):
         try:
             yield
         finally:
             answered.set()  # for whoever still watches
+
+
+@contextmanager
+def _sent_again(answered: threading.Event) -> Iterator[None]:
+    """Inside, a signal whose exception was raised where Python ignores all of them, as in a callback of the garbage
+    collector, comes again a moment later instead of being printed and lost. answered: is cleared for it."""
+    before = sys.unraisablehook
+
+    def hook(args: Any) -> None:
+        if not isinstance(args.exc_value, Ended):
+            before(args)
+            return
+        answered.clear()
+        # by a thread: in this place, the next exception would be ignored too
+        main = threading.main_thread().ident
+        threading.Timer(AGAIN, signal.pthread_kill, (main, args.exc_value.number)).start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def _quiet() -> Iterator[None]:
     """Silence what Orbax logs, and what Python says of its threads and of reads that another's failure ends."""
     unraisable, uncaught, logger = sys.unraisablehook, threading.excepthook, logging.getLogger("absl")
     level = logger.level
-    sys.unraisablehook = lambda _: None
+    sys.unraisablehook = partial(_unless_an_error, unraisable)
     threading.excepthook = partial(_unless_of_writers, uncaught)
     logger.setLevel(logging.CRITICAL)
     try:
@@ -85,6 +85,12 @@ def _let_go_quietly() -> None:
     sys.unraisablehook = partial(_unless_of_writers, sys.unraisablehook)
     threading.excepthook = partial(_unless_of_writers, threading.excepthook)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited")
+
+
+def _unless_an_error(hook: Callable[[Any], object], args: Any) -> None:
+    """Hand on what is no error but a signal, as of Ctrl-C."""
+    if not issubclass(args.exc_type, Exception):
+        hook(args)
 
 
 def _unless_of_writers(hook: Callable[[Any], object], args: Any) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,25 @@ def test_work_is_put_in_order_before_a_process_ends(number: signal.Signals) -> N
     assert done == ["put in order"]
     assert caught.value.number == number
     assert signals.message(caught.value.number, "all stays") == f"{ENDINGS[number]}: all stays"
+
+
+@pytest.mark.parametrize("number", ENDINGS)
+def test_a_signal_is_not_lost_where_python_ignores_exceptions(number: signal.Signals, capfd) -> None:
+    """As in a callback of the garbage collector, of which JAX has one."""
+
+    class Deaf:
+        def __del__(self) -> None:
+            signal.raise_signal(number)
+            time.sleep(0)  # where the handler is called
+
+    def work() -> None:
+        del [Deaf()][0]
+        time.sleep(10)
+
+    with pytest.raises(signals.Ended) as caught, signals.in_order():
+        work()
+    assert caught.value.number == number
+    assert capfd.readouterr().err == ""
 
 
 def test_a_training_leaves_while_it_compiles_and_goes_on_until_the_next_ctrl_c(tmp_path: Path) -> None:
