@@ -122,7 +122,8 @@ def _sent_again(answered: threading.Event) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.unraisablehook = before
+        if sys.unraisablehook is hook:  # another one that was put around it inside is there to stay
+            sys.unraisablehook = before
 
 
 @contextmanager

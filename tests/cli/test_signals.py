@@ -144,6 +144,17 @@ def test_a_signal_is_not_lost_where_python_ignores_exceptions(number: signal.Sig
     assert capfd.readouterr().err == ""
 
 
+def test_what_hears_ignored_exceptions_stays_as_work_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.unraisablehook
+    with signals.in_order():
+        assert sys.unraisablehook is not before
+    assert sys.unraisablehook is before
+    with signals.in_order():
+        monkeypatch.setattr(sys, "unraisablehook", lambda args: None)  # as after a checkpoint that failed
+        inside = sys.unraisablehook
+    assert sys.unraisablehook is inside
+
+
 def test_a_training_leaves_while_it_compiles_and_goes_on_until_the_next_ctrl_c(tmp_path: Path) -> None:
     out, small = tmp_path / "run", ["sc.update=none", "muesli.unroll=1"]  # compiles sooner
     words = ["train.env_steps=200_000", "train.log_points=1_000", *small]
