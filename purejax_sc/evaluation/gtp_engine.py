@@ -145,7 +145,7 @@ class Engine:
         if self._stdin.closed:
             raise EngineLost(f"engine {self.command_line!r} has ended: start a new one")
         seconds = self.timeout if timeout is None else timeout
-        self._written = 0
+        self._written = 0 if self._written <= FLOOD else self._written
         try:
             self._stdin.write(command + "\n")
             reply = self._replies.get(timeout=seconds)
@@ -195,10 +195,13 @@ class Engine:
         self._control.close()
 
     def _read_replies(self, stdout: IO[str]) -> None:
-        with stdout, suppress(_FloodError):
-            for reply in parse_replies(self._bounded(stdout)):
-                self._replies.put(reply)
-        self._replies.put(None)
+        with stdout:
+            with suppress(_FloodError):
+                for reply in parse_replies(self._bounded(stdout)):
+                    self._replies.put(reply)
+            self._replies.put(None)
+            while stdout.read(FLOOD):
+                pass  # until it is killed: of a pipe that we close, it would complain in its last words
 
     def _bounded(self, stdout: IO[str]) -> Iterator[str]:
         """Lines, in pieces if they are long. Raises _FloodError."""
