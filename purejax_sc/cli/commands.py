@@ -56,6 +56,8 @@ def cli(context: click.Context) -> None:
 @click.option("--process-id", type=click.IntRange(min=0), help="Which one this is, from 0.")
 @click.option("--wait", type=click.IntRange(min=1), help="Seconds until all of them must be there.  [default: 300]")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration and exit.")
+@click.option("--plan", is_flag=True, help="Train nothing: tell the memory, the arithmetic and the least time needed.")
+@click.option("--device", metavar="NAME", help="For which device --plan is, such as h100 or tpu-v5e.  [default: all]")
 @options.quiet
 @click.option("-h", "--help", "help_", is_flag=True, help="Show this message, and the values in force for CONFIG.")
 @click.pass_context
@@ -73,6 +75,8 @@ def train(
     process_id: int | None,
     wait: int | None,
     print_config: bool,
+    plan: bool,
+    device: str | None,
     quiet: bool,
     help_: bool,
 ) -> None:
@@ -94,6 +98,12 @@ def train(
         heading = f"\nValues in force for {config}:\n\n" if help_ else ""
         click.echo(heading + configs.to_yaml(loaded), nl=False)
         return
+    if plan:
+        _refuse_beside_plan(context)
+        _plan(loaded, seeds, placement, device)
+        return
+    if device is not None:
+        raise UserError("--device names a device to plan for: add --plan, or leave it out")
     if resume and force:
         raise UserError("--resume goes on with a run and --force replaces it: give one of them")
     directory = out or Path("runs") / Path(config).stem
@@ -115,6 +125,28 @@ def train(
         )
     if not quiet and is_first_process():
         tables.print_summary(summary, directory)
+
+
+def _refuse_beside_plan(context: click.Context) -> None:
+    """A plan trains nothing and writes nothing: what says how is refused."""
+    of_training = ("out", "resume", "force", "coordinator", "num_processes", "process_id", "wait", "quiet")
+    for name in of_training:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = "--" + name.replace("_", "-")
+            raise UserError(f"{option} has no effect with --plan, which trains nothing: leave one of them out")
+
+
+def _plan(config: Any, seeds: int, placement: Any, device: str | None) -> None:
+    """Print what a run needs, and how fast it can be on a device or on each that is known."""
+    with work(MEMORY):
+        from purejax_sc.training import accelerators, plan
+
+        devices = accelerators.find(device)
+        speaker()("planning")
+        with at_once("")():
+            planned = plan.make_plan(config, seeds)
+        estimates = [plan.on_device(planned, each, seeds, placement) for each in devices]
+    tables.print_plan(planned, estimates, seeds)
 
 
 @cli.command()

@@ -27,6 +27,7 @@ from purejax_sc.training import anakin, devices, envpool_xla, sebulba
 from purejax_sc.training.anakin import Trainer
 from purejax_sc.training.compiled import Point, Program, points
 from purejax_sc.training.devices import Layout, Placement, make_layout
+from purejax_sc.training.iteration import check_num_seeds
 from purejax_sc.training.mesh import compile_program, make_local_trainer
 from purejax_sc.types import EnvSpec
 
@@ -134,13 +135,10 @@ def _prepare(
     config: Config, seeds: list[int], layout: Layout, resume: bool, progress: Progress, factories: Factories
 ) -> Callable[[], Program]:
     """Check all that can be checked, and return what compiles the run. Raises ConfigError."""
+    check_num_seeds(config, len(seeds))
     if not envs.is_host(config):
         trainer = make_local_trainer(config, layout, factories.make_trainer)
         return lambda: compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
-    if len(seeds) > 1:
-        raise ConfigError(
-            f"--seeds {len(seeds)}: {config.env} runs on the host, one seed at a time: give each its seed=N and --out"
-        )
     spec = factories.make_spec(config)
     driver: sebulba.Driver | envpool_xla.Driver
     if config.host.driver == "xla":

@@ -9,6 +9,7 @@ import numpy as np
 
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, Hyper
+from purejax_sc.envs import is_host
 from purejax_sc.training import replay
 from purejax_sc.types import Array, Key, LearnerState, Params, Sequence, Tree
 
@@ -85,6 +86,14 @@ def swap_time(sequence: Sequence) -> Sequence:
     """[T, B, ...] <-> [B, T, ...]; the carry has no time axis."""
     swapped = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), sequence._replace(carry=()))
     return swapped._replace(carry=sequence.carry)
+
+
+def check_num_seeds(config: Config, num_seeds: int) -> None:
+    """Raise ConfigError for several seeds of an environment on the host."""
+    if num_seeds > 1 and is_host(config):
+        raise ConfigError(
+            f"--seeds {num_seeds}: {config.env} runs on the host, one seed at a time: give each its seed=N and --out"
+        )
 
 
 def check_replay_fits(config: Config, need: int, free: int, owner: str, num_seeds: int = 1) -> None:

@@ -9,6 +9,8 @@ import pytest
 from purejax_sc import config
 from purejax_sc.cli.commands import cli, main
 from purejax_sc.cli.setup import Interrupted, work
+from purejax_sc.training import plan
+from purejax_sc.training.accelerators import ACCELERATORS
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +54,13 @@ def contents(root: Path) -> dict[Path, bytes | None]:
         ("train smoke --seeds 0", "--seeds"),
         ("train smoke --placement everywhere", "--placement"),
         ("train smoke --no-such-option", "--no-such-option"),
+        ("train smoke --plan --resume", "--resume has no effect with --plan"),
+        ("train smoke --plan --force", "--force has no effect with --plan"),
+        ("train smoke --plan --out run", "--out has no effect with --plan"),
+        ("train smoke --plan --process-id 0", "--process-id has no effect with --plan"),
+        ("train smoke --plan --quiet", "--quiet has no effect with --plan"),
+        ("train smoke --plan --device h1000", "did you mean 'h100'"),
+        ("train smoke --device h100", "add --plan"),
         ("no_such_command", "no_such_command"),
         ("plot nowhere", "nowhere holds no readable metrics.csv"),
         ("plot", "DIR"),
@@ -116,6 +125,22 @@ def test_help_of_a_configuration_shows_every_value_in_force(capsys) -> None:
     assert "--placement" in out
     assert "sc_weight: 0.125" in out
     assert "dynamics_gradient: 0.5" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "devices"), [("--device H100", ["h100"]), ("--seeds 3", [x.name for x in ACCELERATORS])]
+)
+def test_a_plan_is_printed_and_nothing_written(capsys, monkeypatch, options: str, devices: list[str]) -> None:
+    monkeypatch.setattr(plan, "FOR_A_CPU", 0)
+    before = contents(Path())
+    assert main(shlex.split(f"train smoke --plan {options}")) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "planning\n"
+    first, second = captured.out.split("\n\n")
+    assert "4,213 parameters" in first
+    assert "replay of 1,024 steps" in first
+    assert [line.split()[0] for line in second.splitlines()[1:-1]] == devices
+    assert contents(Path()) == before
 
 
 @pytest.mark.parametrize("command", ["", "--help", "train --help", "plot --help", "--version"])
