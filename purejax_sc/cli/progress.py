@@ -45,14 +45,20 @@ class Bar:
         self._begin = time.perf_counter()
         if done:
             self.say(f"going on at {done / total:.0%}")
+        if sys.stderr.isatty():
+            # log points are rare: each is shown, also one that comes soon after another
+            self._bar = tqdm(
+                total=total, initial=done, unit=" steps", unit_scale=True, dynamic_ncols=True, mininterval=0, miniters=1
+            )
 
     def advance(self, point: Point) -> None:
         returns = point.metrics["episode_return"]
         known = returns[np.isfinite(returns)]
         latest = f"return {known.mean():.4g}" if len(known) else "no episode ended"
         env_steps = point.env_steps * len(returns)
-        if sys.stderr.isatty():
-            self._move(env_steps, latest)
+        if self._bar is not None:
+            self._bar.set_postfix_str(latest, refresh=False)
+            self._bar.update(env_steps - self._bar.n)
         elif env_steps * 10 // self._total > self._tenths:
             self._tenths = env_steps * 10 // self._total
             rate = (env_steps - self._first) / (time.perf_counter() - self._begin)
@@ -62,13 +68,6 @@ class Bar:
         if self._bar is not None:
             self._bar.close()
         self._bar = None
-
-    def _move(self, env_steps: int, latest: str) -> None:
-        self._bar = self._bar or tqdm(
-            total=self._total, initial=self._first, unit=" steps", unit_scale=True, dynamic_ncols=True
-        )
-        self._bar.set_postfix_str(latest, refresh=False)
-        self._bar.update(env_steps - self._bar.n)
 
 
 def _show_seconds(text: str, ended: threading.Event) -> None:

@@ -42,3 +42,14 @@ def test_a_file_has_the_first_point_and_every_tenth(capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[0] for line in lines] == ["0%", "10%", "20%"]
     assert all(line.endswith("env steps/s  return 3") for line in lines)
+
+
+def test_a_terminal_sees_every_point_also_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    bar = Bar()
+    bar.start(total=2000, done=0)
+    bar.advance(point(5))
+    bar.close()
+    assert "10.0/2.00k" in terminal.getvalue()
+    assert "return 3" in terminal.getvalue()
