@@ -83,3 +83,9 @@ def test_unknown_names_of_the_package_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
         _ = purejax_sc.no_such_name
     assert {"Config", "Hyper", "load", "make_train", "make_trainer"} <= set(purejax_sc.__all__)
+
+
+def test_nothing_asks_which_platform_is_at_hand() -> None:
+    """Programs follow the platform that they are lowered for, and runs that of their devices."""
+    asking = [path for path in PACKAGE.rglob("*.py") if "default_backend" in path.read_text(encoding="utf-8")]
+    assert asking == []

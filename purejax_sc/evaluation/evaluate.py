@@ -161,7 +161,7 @@ def _on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) 
         return episodes.play(env, sides(params), key, options.episodes, options.max_steps)
 
     rows = acting_params(agents.config, agents.learner), _keys(agents, options)
-    program = jax.jit(over_seeds(play_row, default_placement()))
+    program = jax.jit(over_seeds(play_row, default_placement(jax.devices()[0].platform)))
     return jax.device_get(memory.compiled(program, (rows,), "the number of episodes or of simulations")(rows))
 
 

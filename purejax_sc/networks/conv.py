@@ -5,6 +5,7 @@ seed) turns it into a grouped convolution that is slower still. Matrix products 
 good convolutions and keep them. `bench/conv.py` measures all forms on the machine at hand.
 """
 
+from functools import partial
 from typing import Literal
 
 import chex
@@ -27,7 +28,7 @@ class Conv(nn.Module):
     """`flax.linen.Conv` for images [M, H, W, C] -> [M, H', W', features], with the same parameters and initialisers.
 
     form: `lax` for XLA's convolution, `matmul` for a product of patches, `banded` for one of wider windows, `auto` to
-    choose by back end and size.
+    choose by platform and size.
     """
 
     features: int
@@ -42,16 +43,24 @@ class Conv(nn.Module):
         shape = (*self.kernel_size, x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-        convolve = FORMS[choose_form(x.shape[2], x.shape[3], self.kernel_size[1]) if self.form == "auto" else self.form]
+        convolve = auto_conv if self.form == "auto" else FORMS[self.form]
         return convolve(x, kernel, self.strides, self.padding) + bias.reshape(1, 1, 1, -1)
 
 
-def choose_form(width: int, channels: int, kernel_width: int) -> Literal["matmul", "banded", "lax"]:
-    """The fastest form for images of this width and these input channels on the default back end."""
+def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
+    """The form that is fastest on the platform that the program is lowered for, which need not be the one at hand."""
+    form = FORMS[choose_form(x.shape[2], x.shape[3], kernel.shape[1])]
+    if kernel.shape[1] == 1:
+        return form(x, kernel, strides, padding)
+    # both are traced, and all but one are dropped when the platform is known
+    on_cpu, elsewhere = (partial(each, strides=strides, padding=padding) for each in (form, lax_conv))
+    return jax.lax.platform_dependent(x, kernel, cpu=on_cpu, default=elsewhere)
+
+
+def choose_form(width: int, channels: int, kernel_width: int) -> Literal["matmul", "banded"]:
+    """The fastest form on a CPU for images of this width and these input channels."""
     if kernel_width == 1:
         return "matmul"  # its patches are the image
-    if jax.default_backend() != "cpu":
-        return "lax"
     return "banded" if width <= NARROW and channels <= FEW_CHANNELS else "matmul"
 
 

@@ -211,7 +211,7 @@ def _programs(options: TabularOptions, readings: Readings, num_seeds: int) -> tu
 
 def _block_size(num_seeds: int, num_variants: int) -> int:
     """How many seeds advance together. On a CPU, as many as keep their tables in the cache of a core."""
-    if jax.default_backend() != "cpu":
+    if jax.local_devices()[0].platform != "cpu":
         return num_seeds
     return max(n for n in range(1, num_seeds + 1) if num_seeds % n == 0 and (n == 1 or n * num_variants <= BLOCK))
 

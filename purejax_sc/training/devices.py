@@ -40,9 +40,16 @@ class Layout(NamedTuple):
         """Name of the axis over which gradients are averaged, None where one device holds the whole batch."""
         return DATA if self.mesh.shape[DATA] > 1 else None
 
+    @property
+    def platform(self) -> str:
+        """What the run's programs are lowered for, as JAX names it: cpu, gpu or tpu."""
+        platform: str = self.mesh.devices.flat[0].platform
+        return platform
 
-def default_placement() -> Placement:
-    return "map" if jax.default_backend() == "cpu" else "vmap"
+
+def default_placement(platform: str) -> Placement:
+    """How seeds share a device of this platform."""
+    return "map" if platform == "cpu" else "vmap"
 
 
 def make_layout(
@@ -70,7 +77,7 @@ def make_layout(
             f" train.data_shards={len(devices) // num_seeds or len(devices)}, or more --seeds"
         )
     mesh = Mesh(np.array(used).reshape(groups, data_shards), (SEED, DATA))
-    return Layout(mesh, placement or default_placement(), groups * each)
+    return Layout(mesh, placement or default_placement(used[0].platform), groups * each)
 
 
 def over_seeds(function: Callable[..., Any], placement: Placement) -> Callable[..., Any]:

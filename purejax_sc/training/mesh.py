@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,17 +24,23 @@ def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..
     """What one device does of a run. Raises ConfigError as `make_trainer`, which may be another of its form."""
     each = layout.rows // layout.mesh.shape[SEED]
     # the devices of a CPU are its cores, which share one memory
-    sharing = layout.mesh.local_mesh.size if jax.default_backend() == "cpu" else 1
+    sharing = layout.mesh.local_mesh.size if layout.platform == "cpu" else 1
     return make_trainer(config.shard() if layout.axis else config, num_seeds=each * sharing, axis=layout.axis)
 
 
-def compile_program(
-    trainer: Trainer, config: Config, seeds: Sequence[int], hypers: Sequence[Hyper], layout: Layout
-) -> Program:
-    """Compile training for rows of seeds and their numbers. trainer: of `make_local_trainer`.
+class Functions(NamedTuple):
+    """A run of R = `Layout.rows` rows, to be compiled for whichever platform the layout's placement suits.
 
-    Raises ConfigError if the program needs more memory than is free.
+    init:  (seed int32 [R]) -> states, every leaf with a leading axis [R].
+    chunk: (states, Hyper of [R], number of iterations) -> (states, metrics [R]).
     """
+
+    init: Callable[[Array], DeviceState]
+    chunk: Callable[[DeviceState, Hyper, Array], tuple[DeviceState, dict[str, Array]]]
+
+
+def make_functions(trainer: Trainer, config: Config, layout: Layout) -> Functions:
+    """What a run compiles. trainer: of `make_local_trainer`."""
     rows, whole_run = PartitionSpec(SEED), PartitionSpec()
     states = state_specs(config)
     chunk_of_row = make_chunk(trainer)
@@ -51,17 +57,29 @@ def compile_program(
 
     # without check_vma a gradient is the device's own, until it is averaged
     whole: Any = {"mesh": layout.mesh, "check_vma": False}
-    run_init = jax.shard_map(devices.over_seeds(init, layout.placement), in_specs=rows, out_specs=states, **whole)
-    run_chunk = jax.shard_map(gathered, in_specs=(states, rows, whole_run), out_specs=(states, whole_run), **whole)
+    return Functions(
+        jax.shard_map(devices.over_seeds(init, layout.placement), in_specs=rows, out_specs=states, **whole),
+        jax.shard_map(gathered, in_specs=(states, rows, whole_run), out_specs=(states, whole_run), **whole),
+    )
+
+
+def compile_program(
+    trainer: Trainer, config: Config, seeds: Sequence[int], hypers: Sequence[Hyper], layout: Layout
+) -> Program:
+    """Compile training for rows of seeds and their numbers. trainer: of `make_local_trainer`.
+
+    Raises ConfigError if the program needs more memory than is free.
+    """
+    run, rows = make_functions(trainer, config, layout), PartitionSpec(SEED)
     seed = devices.put(layout, np.array(devices.fill_rows(seeds, layout), np.int32), rows)
     hyper = jax.tree.map(lambda *x: np.array(x, np.float32), *devices.fill_rows(hypers, layout))
     hyper = devices.put(layout, hyper, rows)
     start = time.perf_counter()
-    shapes = devices.put_shapes(layout, jax.eval_shape(run_init, seed), states)
     with ThreadPoolExecutor(1) as beside:  # Python is free while XLA compiles
-        lowered_init = jax.jit(run_init).lower(seed)
-        later_init = beside.submit(lowered_init.compile, _run_once(layout))
-        compiled_chunk = jax.jit(run_chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
+        lowered_init = jax.jit(run.init).lower(seed)
+        later_init = beside.submit(lowered_init.compile, _run_once(layout.platform))
+        shapes = devices.put_shapes(layout, lowered_init.out_info, state_specs(config))
+        compiled_chunk = jax.jit(run.chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
         compiled_init = later_init.result()
     seconds = time.perf_counter() - start
     for compiled in (compiled_init, compiled_chunk):
@@ -79,9 +97,9 @@ def compile_program(
     )
 
 
-def _run_once(layout: Layout) -> dict[str, str | bool]:
+def _run_once(platform: str) -> dict[str, str | bool]:
     """Options of XLA for a program that runs once: on a CPU, half the optimisation is half the time to compile."""
-    return {"xla_backend_optimization_level": "1"} if layout.mesh.devices.flat[0].platform == "cpu" else {}
+    return {"xla_backend_optimization_level": "1"} if platform == "cpu" else {}
 
 
 def state_specs(config: Config) -> AnyState:

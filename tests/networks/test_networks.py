@@ -1,12 +1,14 @@
 """Networks: convolutions against flax's, and what every kind of network promises the learner."""
 
 import functools
+import re
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 from purejax_sc.config import Config, ConfigError, MuesliConfig
 from purejax_sc.config.networks import NetworkConfig, read_network
@@ -179,9 +181,8 @@ def test_conv_refuses_more_than_one_batch_axis():
         Conv(1).init(jax.random.key(0), jnp.zeros((2, 2, 4, 4, 1)))
 
 
-def uses_xla_convolution(model, params):
-    obs, carry = observations(0, 3, 2), model.initial_carry(2)
-    return "conv_general_dilated" in str(jax.make_jaxpr(model.encode)(params.encoder, obs, carry))
+def lowered(function, arguments, platform):
+    return export.export(jax.jit(function), platforms=[platform])(*arguments).mlir_module()
 
 
 @pytest.mark.parametrize("kind", ["minatar", "impala", "muzero"])
@@ -191,8 +192,43 @@ def test_form_of_the_convolutions_is_chosen_by_the_config_and_leaves_the_paramet
     for form in ("matmul", "banded", "lax", "auto"):
         model = make(NETWORKS[kind].model_copy(update={"conv": form}))
         assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, jax.eval_shape(model.init, jax.random.key(0)))
-        used[form] = uses_xla_convolution(model, params)
-    assert used == {"matmul": False, "banded": False, "lax": True, "auto": jax.default_backend() != "cpu"}
+        arguments = (params.encoder, observations(0, 3, 2), model.initial_carry(2))
+        used[form] = ["stablehlo.convolution" in lowered(model.encode, arguments, name) for name in ("cpu", "cuda")]
+    neither, both = [False, False], [True, True]
+    assert used == {"matmul": neither, "banded": neither, "lax": both, "auto": [False, True]}
+
+
+def gradients_of_seeds(form, kernels, images):
+    """Of a convolution of images [M, H, W, C], by the kernels of two seeds."""
+
+    def loss(kernel, images):
+        params = {"params": {"kernel": kernel, "bias": jnp.zeros(kernel.shape[-1])}}
+        return jnp.sum(jnp.sin(Conv(kernel.shape[-1], form=form).apply(params, images)))
+
+    return jax.vmap(jax.grad(loss, argnums=(0, 1)), (0, None))(kernels, images)
+
+
+@pytest.mark.parametrize(("width", "form"), [(8, "banded"), (20, "matmul")])
+def test_what_is_for_accelerators_costs_a_cpu_nothing(width, form):
+    """The compiled gradients over seeds are those of the form alone: the same operations, numbers and memory."""
+    rng = np.random.default_rng(0)
+    kernels, images = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 3, 3, 4), (2, 6, width, 3)))
+    auto, alone = (
+        jax.jit(functools.partial(gradients_of_seeds, form)).lower(kernels, images).compile() for form in ("auto", form)
+    )
+    operations = [re.findall(r" = (\S+ [\w-]+)\(", program.as_text()) for program in (auto, alone)]
+    assert len(operations[0]) > 10
+    assert operations[0] == operations[1]
+    assert auto.memory_analysis().temp_size_in_bytes == alone.memory_analysis().temp_size_in_bytes
+    jax.tree.map(np.testing.assert_array_equal, auto(kernels, images), alone(kernels, images))
+
+
+def test_gradients_over_seeds_are_convolutions_on_an_accelerator():
+    # forward is not needed for sin's slope alone, but its input is: one convolution there and one for each gradient
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((2, 3, 3, 3, 4), (2, 6, 20, 3))]
+    text = lowered(functools.partial(gradients_of_seeds, "auto"), shapes, "tpu")
+    assert text.count("stablehlo.convolution") == 3
+    assert "stablehlo.dot_general" not in text
 
 
 # --- What every kind promises ---
