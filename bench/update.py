@@ -1,13 +1,22 @@
-"""One update of the learner at full size, without an environment: compile time, run time, memory.
+"""One update of the learner at full size, without acting: compile time, run time, arithmetic, memory.
 
     python bench/update.py atari
+    python bench/update.py minatar_breakout --repeats 50 --parts
 
-The batch is random and of the size that the configuration states; `SPECS` holds what its environment would show.
+The batch is random and of the size that the configuration states; `SPECS` holds what an environment would show that
+need not be installed. `--parts` tells where the time goes: what each part of the update takes, forwards and backwards,
+and what products, convolutions' windows and the rest take. (CPU only: it reads the profiler's events of XLA's kernels.)
 """
 
 import argparse
+import collections
+import re
 import resource
+import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +25,7 @@ from purejax_sc import config as configs
 from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config
+from purejax_sc.envs import make_env
 from purejax_sc.training.iteration import as_arrays
 from purejax_sc.types import EnvSpec, Key, Model, Observation, Sequence
 
@@ -45,13 +55,51 @@ def random_batch(config: Config, spec: EnvSpec, model: Model, key: Key) -> Seque
     return Sequence(obs, action, jnp.zeros((t, b, spec.num_actions)), reward, discount, model.initial_carry(b))
 
 
+def parts_of(run: Callable[[], Any], text: str, repeats: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Milliseconds of one run by part of the update and by kind of kernel. text: of the compiled program."""
+    names = dict(re.findall(r'%?([\w.\-]+) = .*?op_name="([^"]*)"', text))
+    parts, kinds = collections.Counter[str](), collections.Counter[str]()
+    options = jax.profiler.ProfileOptions()
+    options.host_tracer_level = 3  # the level that tells of every kernel
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder, profiler_options=options):
+            for _ in range(repeats):
+                run()
+        [path] = Path(folder).glob("**/*.xplane.pb")
+        planes = jax.profiler.ProfileData.from_file(str(path)).planes
+        events = [event for plane in planes for line in plane.lines for event in line.events]
+        for event in events:
+            kernel = dict(event.stats).get("hlo_op")
+            if kernel is not None:
+                name = names.get(kernel, "?").removeprefix("jit(update)/")
+                parts[part_of(name)] += event.duration_ns / repeats / 1e6
+                kinds[kind_of(kernel, name)] += event.duration_ns / repeats / 1e6
+    return dict(parts.most_common(12)), dict(kinds.most_common())
+
+
+def part_of(name: str) -> str:
+    """`transpose(jvp(Head))/Dense_0/add` is of `Head, backwards`."""
+    inner = re.sub(r"jit\((\w+)\)", r"\1", name.split("/")[0])
+    way = "backwards" if inner.startswith("transpose(") else "forwards" if "jvp(" in inner else "of the targets"
+    module = re.sub(r"transpose\(|jvp\(|vmap\(|\)", "", inner)
+    return f"{module}, {way}" if module[:1].isupper() else f"the rest, {way}"
+
+
+def kind_of(kernel: str, name: str) -> str:
+    if kernel.startswith(("ynn", "dot", "custom-call")) or "dot_general" in name:
+        return "products"
+    return "windows of convolutions" if "/Conv" in name and ("slice" in name or "concat" in name) else "the rest"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", choices=SPECS)
+    parser.add_argument("config")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--parts", action="store_true")
     args = parser.parse_args()
-    config, spec = configs.load(args.config, args.overrides), SPECS[args.config]
+    config = configs.load(args.config, args.overrides)
+    spec = SPECS.get(args.config) or make_env(config).spec
     model = networks.make_model(config, spec)
     learner = muesli.make_learner(config, model, spec)
     key_init, key_batch, key_update = jax.random.split(jax.random.key(0), 3)
@@ -60,12 +108,23 @@ def main() -> None:
     count = sum(x.size for x in jax.tree.leaves(state.params))
     print(f"{args.config}: {count:,} parameters, batch {config.train.sequence_length} x {config.train.batch_sequences}")
     start = time.perf_counter()
-    update = jax.jit(learner.update, donate_argnums=0).lower(state, batch, key_update, hyper).compile()
-    print(f"compile {time.perf_counter() - start:.1f} s", flush=True)
+    lowered = jax.jit(learner.update).lower(state, batch, key_update, hyper)
+    traced = time.perf_counter()
+    update = lowered.compile()
+    print(f"trace {traced - start:.1f} s, compile {time.perf_counter() - traced:.1f} s", flush=True)
+    seconds = []
     for _ in range(args.repeats):
         start = time.perf_counter()
-        state, metrics = jax.block_until_ready(update(state, batch, key_update, hyper))
-        print(f"update {time.perf_counter() - start:.2f} s, loss {float(metrics['loss']):.3f}", flush=True)
+        _, metrics = jax.block_until_ready(update(state, batch, key_update, hyper))
+        seconds.append(time.perf_counter() - start)
+    best, work = min(seconds), update.cost_analysis()["flops"]
+    median = sorted(seconds)[len(seconds) // 2]
+    print(f"update {best * 1e3:.1f} ms at best, {median * 1e3:.1f} ms median, loss {float(metrics['loss']):.3f}")
+    print(f"{work / 1e9:.2f} GFLOP as XLA counts them, {work / best / 1e9:.0f} GFLOP/s")
+    if args.parts:
+        run = lambda: jax.block_until_ready(update(state, batch, key_update, hyper))  # noqa: E731
+        for table in parts_of(run, update.as_text(), args.repeats):
+            print("\n".join(f"{ms:8.2f} ms  {name}" for name, ms in table.items()), end="\n\n")
     analysis = update.memory_analysis()
     if analysis:
         print(f"the program's temporaries {analysis.temp_size_in_bytes / 2**30:.2f} GiB")

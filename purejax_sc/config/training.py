@@ -15,7 +15,7 @@ class TrainConfig(Section):
     sequence_length: Positive = 30  # transitions per sequence
     batch_sequences: Positive = 60
     replay_share: Fraction = 52 / 60  # of a batch
-    log_points: Positive = 100  # rows per seed in metrics.csv
+    log_points: Positive = 100  # rows per seed in metrics.csv, beside an early one
     data_shards: Positive = 1  # devices that share one seed's environments, replay and batch
 
 

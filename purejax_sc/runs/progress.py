@@ -1,5 +1,6 @@
 """How a run tells what it does while it does it. What is shown, and where, is up to whoever watches."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from purejax_sc.training.compiled import Point
@@ -10,6 +11,9 @@ class Progress(Protocol):
 
     def say(self, text: str) -> None:
         """Hear of what happens, in a line of text."""
+
+    def busy(self, text: str) -> AbstractContextManager[None]:
+        """Hear of what begins, and be told that it lasts until the context is left."""
 
     def start(self, total: int, done: int) -> None:
         """Count speed from now on. Both are environment steps of all seeds together; an earlier part did `done`."""
@@ -26,6 +30,9 @@ class Silent:
 
     def say(self, text: str) -> None:
         pass
+
+    def busy(self, text: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def start(self, total: int, done: int) -> None:
         pass

@@ -85,8 +85,8 @@ def _run(
     group: _Group, title: str, progress: Progress, compiling: Callable[[], AbstractContextManager[None]]
 ) -> tuple[list[Point], dict[str, Any]]:
     """Train the rows of one program from the beginning to the end: their log points, and what it took."""
-    progress.say(f"{title}: {len(group.settings)} setting(s) x {group.num_seeds} seed(s), compiling")
-    with compiling():
+    title = f"{title}: {len(group.settings)} setting(s) x {group.num_seeds} seed(s), compiling"
+    with compiling(), progress.busy(title):
         program = _compile(group)
     progress.say(f"compiled in {program.seconds:.1f} s")
     config, num_rows = group.config, len(group.settings) * group.num_seeds

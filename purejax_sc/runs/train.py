@@ -96,8 +96,7 @@ def train(
     progress = progress if first else SILENT
     compile_ = _prepare(config, seeds, layout, resume, progress, factories)  # before anything is written
     with _claimed(out, config, force, resume, progress) as lock:
-        progress.say("compiling")
-        with compiling():
+        with compiling(), progress.busy("compiling"):
             program = compile_()
         progress.say(f"compiled in {program.seconds:.1f} s")
         devices.on_first_process(lambda: start_directory(out, config, force))

@@ -176,13 +176,16 @@ def make_chunk(trainer: Trainer) -> Callable[[DeviceState, Hyper, Array], tuple[
     n is traced: one compiled program serves chunks of every length.
     """
 
+    # traced once for the shapes and for the loop, which takes seconds
+    iterate = jax.jit(trainer.iterate, inline=True)
+
     def chunk(state: DeviceState, hyper: Hyper, n: Array) -> tuple[DeviceState, dict[str, Array]]:
         hyper = as_arrays(hyper)
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(trainer.iterate, state, hyper)[1])
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(iterate, state, hyper)[1])
 
         def body(_: Array, carry: tuple[DeviceState, dict[str, Array]]) -> tuple[DeviceState, dict[str, Array]]:
             state, totals = carry
-            state, metrics = trainer.iterate(state, hyper)
+            state, metrics = iterate(state, hyper)
             return state, jax.tree.map(jnp.add, totals, metrics)
 
         state, totals = jax.lax.fori_loop(0, n, body, (state, zeros))

@@ -63,9 +63,14 @@ def points(
 
 
 def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int]:
-    """Iterations between log points, which differ by at most one and add up to all that are left after `done`."""
+    """Iterations between log points, which differ by at most one and add up to all that are left after `done`.
+
+    The first of them is divided where it can be: a tenth of it shows soon that a run does what it should.
+    """
     num = min(num_iterations, log_points)
     ends = [(i + 1) * num_iterations // num for i in range(num)]
+    if soon := ends[0] // 10:
+        ends = [soon, *ends]
     left = [done, *(end for end in ends if end > done)]
     return [after - before for before, after in itertools.pairwise(left)]
 

@@ -67,6 +67,12 @@ def test_chunks_differ_by_at_most_one_and_cover_the_run() -> None:
     assert chunk_sizes(3, 100) == [1, 1, 1]
 
 
+def test_the_first_chunk_is_divided_where_it_is_long() -> None:
+    assert chunk_sizes(60, 3) == [2, 18, 20, 20]
+    assert chunk_sizes(60, 3, done=2) == [18, 20, 20]
+    assert chunk_sizes(60, 3, done=20) == [20, 20]
+
+
 def test_episodes_are_averaged_where_some_ended(tmp_path: Path) -> None:
     summary = count(tmp_path / "run", overrides=["train.log_points=16"])
     rows = read_rows(tmp_path / "run")
