@@ -134,7 +134,7 @@ def print_plan(plan: Any, estimates: Sequence[Any], seeds: int) -> None:
     rows = [("device", "GiB", "GB/s", "TFLOP/s", "an update", "env steps/s", "seeds", "replay steps", *hours)]
     for estimate in estimates:
         device, fit = estimate.device, estimate.replay_steps
-        numbers = (f"{x:,.4g}" for x in (device.memory, device.bandwidth, device.float32))
+        numbers = (f"{x:,.4g}" for x in (device.memory, device.bandwidth, estimate.rate))
         speed = (f"{1e3 * estimate.update:.3g} ms", f"{estimate.env_steps:,.0f}")
         at = (f"{estimate.hours / share:,.3g}" for share in SHARES)
         rows.append((device.name, *numbers, *speed, f"{estimate.seeds:,}", "-" if fit is None else f"{fit:,}", *at))

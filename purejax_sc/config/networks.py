@@ -1,6 +1,6 @@
 """Settings of networks: what all kinds share, and which kinds there are. Each kind has its own beside its code."""
 
-from typing import Any
+from typing import Any, Literal
 
 from purejax_sc.config.base import ConfigError, Natural, Section, resolve
 from purejax_sc.config.words import quote
@@ -15,11 +15,15 @@ KINDS = {
 }
 
 
+Precision = Literal["float32", "bfloat16"]
+
+
 class NetworkConfig(Section):
     """What every kind of network has. The options of a kind extend it."""
 
     kind: str  # a row of KINDS, or module:name of a kind of the user's own
     head_width: Natural = 128  # hidden layer of each head; 0 for linear heads
+    precision: Precision = "float32"  # of operands of products and convolutions; sums and all else are float32
 
 
 def kind_of(name: str) -> Any:

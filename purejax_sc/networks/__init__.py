@@ -16,6 +16,7 @@ from purejax_sc.agent.transforms import from_logits
 from purejax_sc.config import Config
 from purejax_sc.config.networks import kind_of
 from purejax_sc.networks.parts import Parts
+from purejax_sc.networks.products import in_precision
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
 
 POLICY_INIT = nn.initializers.truncated_normal(1e-2)  # near-uniform at the start
@@ -39,16 +40,17 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         z_next = transition(dynamics, z, a)
         return z_next, scalar(reward, parts.read(z_next))
 
+    multiplied = partial(in_precision, config.network.precision)
     return Model(
         init=partial(_init, parts, policy_head, scalar_head, spec),
         initial_carry=parts.initial_carry,
-        encode=parts.encoder.apply,
-        start=partial(transition, method="start"),
-        step=step,
-        value=lambda params, z: scalar(params, parts.read(z)),
-        policy=lambda params, z: policy(params, parts.read(z)),
-        root_value=scalar,
-        root_policy=policy,
+        encode=multiplied(parts.encoder.apply),
+        start=multiplied(partial(transition, method="start")),
+        step=multiplied(step),
+        value=multiplied(lambda params, z: scalar(params, parts.read(z))),
+        policy=multiplied(lambda params, z: policy(params, parts.read(z))),
+        root_value=multiplied(scalar),
+        root_policy=multiplied(policy),
         decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
     )
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purejax_sc.networks.products import convolution, product
 from purejax_sc.types import Array
 
 Form = Literal["auto", "matmul", "banded", "lax"]
@@ -66,7 +67,7 @@ def choose_form(width: int, channels: int, kernel_width: int) -> Literal["matmul
 
 def lax_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
     """XLA's convolution of x [M, H, W, C] with kernel [h, w, C, features]."""
-    return jax.lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return convolution(x, kernel, strides, padding)
 
 
 def matmul_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
@@ -121,7 +122,7 @@ def _product(x: Array, weights: Array) -> Array:
 
     Kept in this orientation, the gradient of the weights is a product that XLA's CPU back end does twice as fast.
     """
-    out = jax.lax.dot_general(x.reshape(-1, x.shape[-1]), weights, (((1,), (1,)), ((), ())))
+    out = product(x.reshape(-1, x.shape[-1]), weights, axis=1)
     return out.reshape(*x.shape[:-1], -1)
 
 

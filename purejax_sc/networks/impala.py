@@ -8,6 +8,7 @@ from purejax_sc.agent.transforms import signed_hyperbolic
 from purejax_sc.config import ConfigError, NetworkConfig, Positive
 from purejax_sc.networks.conv import Conv, Form, max_pool
 from purejax_sc.networks.parts import Head, Kind, Parts, image_shape, over_time, step_by_step
+from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec, Observation, Tree
 
 
@@ -37,7 +38,7 @@ class LSTM(nn.Module):
     @nn.compact
     def __call__(self, carry: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], Array]:
         cell, hidden = carry
-        gates = nn.Dense(4 * self.units)(jnp.concatenate([x, hidden], axis=-1))
+        gates = Dense(4 * self.units)(jnp.concatenate([x, hidden], axis=-1))
         write, update, forget, show = jnp.split(gates, 4, axis=-1)
         cell = nn.sigmoid(forget + 1.0) * cell + nn.sigmoid(write) * jnp.tanh(update)
         hidden = nn.sigmoid(show) * jnp.tanh(cell)
@@ -70,7 +71,7 @@ class ImpalaTorso(nn.Module):
             for _ in range(2):
                 y = Conv(channels, form=self.conv)(nn.relu(x))
                 x = x + Conv(channels, form=self.conv)(nn.relu(y))
-        return nn.relu(nn.Dense(self.width)(nn.relu(x).reshape(x.shape[0], -1)))
+        return nn.relu(Dense(self.width)(nn.relu(x).reshape(x.shape[0], -1)))
 
 
 class RecurrentEncoder(nn.Module):
@@ -105,7 +106,7 @@ class RecurrentDynamics(nn.Module):
     units: int
 
     def setup(self) -> None:
-        self.first_cell = nn.Dense(self.units)
+        self.first_cell = Dense(self.units)
         self.lstm = LSTM(self.units)
 
     def start(self, e: Array) -> Array:

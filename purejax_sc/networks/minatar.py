@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
 from purejax_sc.networks.conv import Conv, Form, Padding
 from purejax_sc.networks.parts import FeedForward, Head, Kind, Parts, ResidualDynamics, image_shape, standardise
+from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec
 
 
@@ -31,8 +32,8 @@ class MinatarTorso(nn.Module):
         x = frame.astype(jnp.float32)
         for channels in self.channels:
             x = nn.relu(Conv(channels, padding=self.padding, form=self.conv)(x))
-        x = nn.relu(nn.Dense(self.width)(x.reshape(x.shape[0], -1)))
-        return standardise(nn.Dense(self.width)(x))
+        x = nn.relu(Dense(self.width)(x.reshape(x.shape[0], -1)))
+        return standardise(Dense(self.width)(x))
 
 
 def make_minatar(network: MinatarOptions, spec: EnvSpec) -> Parts:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from purejax_sc.config import NetworkConfig, Positive, Repeats
 from purejax_sc.networks.parts import FeedForward, Head, Kind, Parts, ResidualDynamics, standardise
+from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec
 
 
@@ -25,8 +26,8 @@ class MlpTorso(nn.Module):
     def __call__(self, frame: Array) -> Array:
         x = frame.reshape(frame.shape[0], -1).astype(jnp.float32)
         for _ in range(self.depth):
-            x = nn.relu(nn.Dense(self.width)(x))
-        return standardise(nn.Dense(self.width)(x))
+            x = nn.relu(Dense(self.width)(x))
+        return standardise(Dense(self.width)(x))
 
 
 def make_mlp(network: MlpOptions, spec: EnvSpec) -> Parts:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from purejax_sc.config import ConfigError, NetworkConfig
 from purejax_sc.networks.conv import Conv
+from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec, Observation, Tree
 
 NORM_EPSILON = 1e-6  # a constant latent is mapped to 0 and not to NaN
@@ -89,8 +90,8 @@ class Head(nn.Module):
             x = nn.relu(Conv(self.planes, kernel_size=(1, 1))(x))
         x = x.reshape(x.shape[0], -1)
         if self.hidden:
-            x = nn.relu(nn.Dense(self.hidden)(x))
-        return nn.Dense(self.outputs, kernel_init=self.init_last)(x)
+            x = nn.relu(Dense(self.hidden)(x))
+        return Dense(self.outputs, kernel_init=self.init_last)(x)
 
 
 class ResidualDynamics(nn.Module):
@@ -106,10 +107,10 @@ class ResidualDynamics(nn.Module):
     def __call__(self, z: Array, a: Array) -> Array:
         # The action has a product of its own: initialised by its own width it is as loud as the latent, and a `vmap`
         # over actions (the look-ahead) computes the latent's product once.
-        x = nn.Dense(self.width)(z) + nn.Dense(self.width, use_bias=False)(a)
-        z = z + nn.Dense(self.width)(nn.relu(x))
+        x = Dense(self.width)(z) + Dense(self.width, use_bias=False)(a)
+        z = z + Dense(self.width)(nn.relu(x))
         for _ in range(self.blocks - 1):
-            z = z + nn.Dense(self.width)(nn.relu(nn.Dense(self.width)(z)))
+            z = z + Dense(self.width)(nn.relu(Dense(self.width)(z)))
         return standardise(z)
 
 

@@ -68,11 +68,13 @@ class Plan(NamedTuple):
 class Estimate(NamedTuple):
     """A plan on a device. Times are lower bounds: every product at the peak rate, every number read and written once.
 
+    rate: of products in the precision of the network, TFLOP/s.
     update: seconds.   env_steps: of a run, per second.   hours: of all seeds, on as many devices as share one.
     seeds: that fit on a device.   replay_steps: per seed, that fit beside all seeds; None where they lie elsewhere.
     """
 
     device: Accelerator
+    rate: float
     update: float
     env_steps: float
     hours: float
@@ -109,26 +111,28 @@ def on_device(plan: Plan, device: Accelerator, num_seeds: int = 1, placement: Pl
     """What a device can do of a plan. placement: of the seeds within it; None is vmap."""
     config = plan.config
     batch = plan.row * config.train.batch_sequences
-    update = _seconds(device, plan.update_flops, 2 * plan.state + batch)
+    rate = device.bfloat16 if config.network.precision == "bfloat16" else device.float32
+
+    def seconds(flops: float, num_bytes: float) -> float:
+        """The least that the device needs: the roofline."""
+        return max(flops / (rate * 1e12), num_bytes / (device.bandwidth * 1e9))
+
+    update = seconds(plan.update_flops, 2 * plan.state + batch)
     iteration = config.updates_per_iteration * update
     if not config.host.actor_devices:  # which have the acting to themselves
-        iteration += config.train.sequence_length * _seconds(device, plan.act_flops, plan.acting)
+        iteration += config.train.sequence_length * seconds(plan.act_flops, plan.acting)
     room = device.share * device.memory * 2**30
     one_by_one = placement == "map"
     beside = plan.update * (1 if one_by_one else num_seeds) + (plan.resident - plan.replay) * num_seeds
     return Estimate(
         device=device,
+        rate=rate,
         update=update,
         env_steps=plan.shards * config.steps_per_iteration / iteration,
         hours=num_seeds * config.num_iterations * iteration / 3600,
         seeds=_seeds(plan, room, one_by_one),
         replay_steps=_steps(plan, (room - beside) / num_seeds) if plan.replay and plan.replay_on_device else None,
     )
-
-
-def _seconds(device: Accelerator, flops: float, num_bytes: float) -> float:
-    """The least that a device needs: the roofline."""
-    return max(flops / (device.float32 * 1e12), num_bytes / (device.bandwidth * 1e9))
 
 
 def _seeds(plan: Plan, room: float, one_by_one: bool) -> int:

@@ -99,6 +99,10 @@ def test_time_is_that_of_products_or_of_memory_whichever_is_more() -> None:
     assert busy.update == pytest.approx(0.2)
     assert busy.env_steps == pytest.approx(16 / 0.24)
     assert busy.hours == pytest.approx(3 * 100 * 0.24 / 3600)
+    rounded = by_hand(update_flops=2 * 10**11)
+    network = rounded.config.network.model_copy(update={"precision": "bfloat16"})
+    rounded = rounded._replace(config=rounded.config.model_copy(update={"network": network}))
+    assert plan.on_device(rounded, ROUND)[1:3] == pytest.approx((2.0, 0.1))  # TFLOP/s, seconds
     # a state of 0.4 GB is read and written, 12 rows of 0.01 GB are read; 0.1 GB of parameters at each of 4 steps
     waiting = plan.on_device(by_hand(state=4 * 10**8, row=10**7, acting=10**8), ROUND)
     assert waiting.update == pytest.approx(0.92)
