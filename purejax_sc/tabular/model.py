@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent.consistency import imagine, sc_errors
+from purejax_sc.agent.consistency import UPDATES, Rollout, imagine, sc_errors
 from purejax_sc.agent.transforms import scale_gradient
 from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar
 
@@ -85,9 +85,25 @@ def tabular_model(num_states: int, num_actions: int) -> Model:
     )
 
 
-def follow(k: int, pi: Array, key: Key) -> tuple[Array, Array]:
-    """The imagination policy of a table: the model takes the expectation over pi [S, A] itself, so rho is 1."""
-    return pi, jnp.ones(len(pi))
+def roll_out(params: Params, start: Array, steps: int) -> Rollout:
+    """`steps` imagined steps from M roots, start [M, S], under the policy that the parameters of the chain contain.
+
+    Linear in a root, which may be any weights of the states: they need not be positive, nor sum to 1.
+    """
+    pi = params.policy
+
+    def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
+        return pi, jnp.ones(len(start))  # the model takes the expectation over pi itself, so rho is 1
+
+    key = jax.random.key(0)  # nothing is sampled
+    return imagine(tabular_model(*pi.shape), params, start, start @ pi, mu, key, steps)
+
+
+def rollout_errors(params: Params, start: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
+    """[terms, M] target less prediction at k = 0 .. terms - 1 of rollouts from start [M, S]. Linear in a root."""
+    model, rollout = tabular_model(*params.policy.shape), roll_out(params, start, terms)
+    errors = sc_errors(model, params, rollout, discount, gates, lambda_=0.0, root=start)
+    return errors.target - errors.prediction
 
 
 def planning_loss(chain: Induced, pi: Array, gates: Gates, discount: Scalar, terms: int, expectation: str) -> Array:
@@ -98,14 +114,25 @@ def planning_loss(chain: Induced, pi: Array, gates: Gates, discount: Scalar, ter
     expectation `inside`:  (T_k - V_k)^2, the error of the expected rollout. The model also moves V_k for k >= 1.
     expectation `outside`: E_{s ~ D_k} (T_0(s) - V_0(s))^2, expected errors of the rollout. Where the model would move
                            V_k, it moves the visits D_k.
+
+    Rollouts are linear in their root, so for a sum over start states one root that weights them stands for all S:
+    `outside` takes one for the visits, `inside` one per term. No D_k is formed.
     """
-    model, start, key = tabular_model(*pi.shape), jnp.eye(len(pi)), jax.random.key(0)  # nothing is sampled
-    params = as_params(chain, pi)
-    unroll = terms if expectation == "inside" else 1
-    rollout = imagine(model, params, start, pi, follow, key, unroll)
-    errors = sc_errors(model, params, rollout, discount, gates, lambda_=0.0, root=start)
-    squares = (errors.target - errors.prediction) ** 2  # [terms, S]
-    if expectation == "inside":
-        return jnp.sum(squares)
-    visits = imagine(model, params, start, pi, follow, key, terms).z[:-1]
-    return jnp.sum(scale_gradient(visits, gates.model) @ squares[0])
+    params, every_state = as_params(chain, pi), jnp.eye(len(pi))
+    if expectation == "outside":
+        visits = roll_out(params, jnp.ones((1, len(pi))), terms).z[:-1]
+        squares = rollout_errors(params, every_state, gates, discount, 1)[0] ** 2
+        return jnp.sum(scale_gradient(visits, gates.model) @ squares)
+    if 2 * terms > len(pi):  # of few states a root each is less work
+        return jnp.sum(rollout_errors(params, every_state, gates, discount, terms) ** 2)
+    # Error k from a root with weights w is sum_s w(s) e_k(s). With w = e_k, held fixed, that is the sum of squares, and
+    # its gradient is half of theirs. (Its second derivative is not.)
+    weights = errors_by_state(jax.lax.stop_gradient(params), discount, terms)
+    own = jnp.diagonal(rollout_errors(params, weights, gates, discount, terms))  # error k from root k
+    return scale_gradient(jnp.sum(own), 2.0)
+
+
+def errors_by_state(params: Params, discount: Scalar, terms: int) -> Array:
+    """[terms, S] `rollout_errors` from every state: they are linear in the root, so these are the derivatives in it."""
+    no_gate, anywhere = UPDATES["residual"], jnp.zeros_like(params.value)
+    return jax.jacobian(lambda z: rollout_errors(params, z[None], no_gate, discount, terms)[:, 0])(anywhere)

@@ -9,6 +9,7 @@ import pytest
 from helpers import tabular_references as references
 
 from purejax_sc.agent.consistency import UPDATES, Gates, imagine, sc_errors
+from purejax_sc.agent.transforms import scale_gradient
 from purejax_sc.tabular import learner, mdp
 from purejax_sc.tabular.learner import Batch, Draw, Readings, State
 from purejax_sc.tabular.model import Induced, Tables, as_params, induce, init_tables, planning_loss, tabular_model
@@ -63,6 +64,30 @@ def test_gradients_equal_central_differences(update, expectation) -> None:
     expected = references.explicit_gradient(*tables, pi, DISCOUNT, 3, update, expectation)
     for mine, theirs in zip(gradient(tables, pi, update, expectation=expectation), expected, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-8)
+
+
+@pytest.mark.parametrize("expectation", ["inside", "outside"])
+def test_weighted_roots_equal_one_rollout_from_every_state(expectation) -> None:
+    states, terms, rng = 8, 4, np.random.default_rng(2)  # of fewer states it rolls out from each itself
+    chain = Induced(*rng.normal(size=(2, states)), rng.dirichlet(np.ones(states), size=states))
+    start, pi, model = jnp.eye(states), np.ones((states, 1)), tabular_model(states, 1)
+
+    def plainly(chain, gates):
+        params = as_params(chain, pi)
+        rollout = imagine(model, params, start, pi, lambda k, pi, key: (pi, jnp.ones(states)), jax.random.key(0), terms)
+        errors = sc_errors(model, params, rollout, DISCOUNT, gates, lambda_=0.0, root=start)
+        squares = (errors.target - errors.prediction) ** 2  # [terms, S]
+        if expectation == "inside":
+            return jnp.sum(squares)
+        return jnp.sum(scale_gradient(rollout.z[:-1], gates.model) @ squares[0])
+
+    def mine(chain, gates):
+        return planning_loss(chain, pi, gates, DISCOUNT, terms, expectation)
+
+    gates = Gates(*np.array([*UPDATES.values(), (0.0, 0.0, 0.0), (0.3, 0.5, 0.7)]).T)
+    both = (jax.jit(jax.vmap(jax.value_and_grad(loss), (None, 0)))(chain, gates) for loss in (mine, plainly))
+    for x, y in zip(*map(jax.tree.leaves, both), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("expectation", ["inside", "outside"])
