@@ -46,6 +46,10 @@ class Layout(NamedTuple):
         platform: str = self.mesh.devices.flat[0].platform
         return platform
 
+    @property
+    def num_processes(self) -> int:
+        return len({device.process_index for device in self.mesh.devices.flat})
+
 
 def default_placement(platform: str) -> Placement:
     """How seeds share a device of this platform."""

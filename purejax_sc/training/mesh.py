@@ -51,15 +51,17 @@ def make_functions(trainer: Trainer, config: Config, layout: Layout) -> Function
     def chunk(row: tuple[DeviceState, Hyper], n: Array) -> tuple[DeviceState, dict[str, Array]]:
         return chunk_of_row(*row, n)
 
-    def gathered(states: DeviceState, hyper: Hyper, n: Array) -> tuple[DeviceState, dict[str, Array]]:
+    def own_rows(states: DeviceState, hyper: Hyper, n: Array) -> tuple[DeviceState, dict[str, Array]]:
         states, metrics = devices.over_seeds(chunk, layout.placement)((states, hyper), n)
-        return states, jax.lax.all_gather(metrics, SEED, tiled=True)  # every process logs all rows
+        # every process logs all rows; within one, devices that train different seeds never wait for each other
+        return states, jax.lax.all_gather(metrics, SEED, tiled=True) if layout.num_processes > 1 else metrics
 
     # without check_vma a gradient is the device's own, until it is averaged
     whole: Any = {"mesh": layout.mesh, "check_vma": False}
+    metrics = whole_run if layout.num_processes > 1 else rows
     return Functions(
         jax.shard_map(devices.over_seeds(init, layout.placement), in_specs=rows, out_specs=states, **whole),
-        jax.shard_map(gathered, in_specs=(states, rows, whole_run), out_specs=(states, whole_run), **whole),
+        jax.shard_map(own_rows, in_specs=(states, rows, whole_run), out_specs=(states, metrics), **whole),
     )
 
 
@@ -77,9 +79,10 @@ def compile_program(
     start = time.perf_counter()
     with ThreadPoolExecutor(1) as beside:  # Python is free while XLA compiles
         lowered_init = jax.jit(run.init).lower(seed)
-        later_init = beside.submit(lowered_init.compile, _run_once(layout.platform))
+        later_init = beside.submit(lowered_init.compile, _options(layout.platform, run_once=True))
         shapes = devices.put_shapes(layout, lowered_init.out_info, state_specs(config))
-        compiled_chunk = jax.jit(run.chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
+        lowered_chunk = jax.jit(run.chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1))
+        compiled_chunk = lowered_chunk.compile(_options(layout.platform))
         compiled_init = later_init.result()
     seconds = time.perf_counter() - start
     for compiled in (compiled_init, compiled_chunk):
@@ -97,9 +100,16 @@ def compile_program(
     )
 
 
-def _run_once(platform: str) -> dict[str, str | bool]:
-    """Options of XLA for a program that runs once: on a CPU, half the optimisation is half the time to compile."""
-    return {"xla_backend_optimization_level": "1"} if platform == "cpu" else {}
+def _options(platform: str, run_once: bool = False) -> dict[str, str | bool]:
+    """Options of XLA for a program.
+
+    On a CPU a program that runs once gets half the optimisation in half the time to compile. A device there that waits
+    for another, which shares its cores or was stopped with Ctrl-Z, waits on: XLA would abort the process after 40 s.
+    """
+    if platform != "cpu":
+        return {}
+    optimisation = {"xla_backend_optimization_level": "1"} if run_once else {}
+    return optimisation | {"xla_cpu_collective_call_terminate_timeout_seconds": str(10**6)}
 
 
 def state_specs(config: Config) -> AnyState:

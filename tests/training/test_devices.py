@@ -17,7 +17,8 @@ from purejax_sc.networks import make_model
 from purejax_sc.training import devices
 from purejax_sc.training.anakin import replay_bytes, sequence_shapes
 from purejax_sc.training.devices import DATA, SEED, make_layout
-from purejax_sc.training.mesh import compile_program, make_local_trainer
+from purejax_sc.training.iteration import as_arrays
+from purejax_sc.training.mesh import compile_program, make_functions, make_local_trainer
 
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
 
@@ -47,6 +48,21 @@ def test_a_mean_of_gradients_under_shard_map_is_a_mean() -> None:
     specs = {"in_specs": (PartitionSpec(), PartitionSpec(DATA)), "out_specs": PartitionSpec()}
     shared = jax.shard_map(gradient, mesh=mesh_of(8), check_vma=False, **specs)
     assert float(jax.jit(shared)(jnp.float32(2.0), x)) == 3.5
+
+
+def test_devices_that_train_different_seeds_never_wait_for_each_other() -> None:
+    """XLA aborts the process when one of a CPU's devices has waited 40 s for another."""
+    assert [word for word in ("all_gather", "all_reduce") if word in lowered_chunk(2, 1)] == []
+    assert "all_reduce" in lowered_chunk(1, 2)  # devices that share a seed must
+
+
+def lowered_chunk(num_seeds: int, data_shards: int) -> str:
+    config = small(train={"data_shards": data_shards})
+    layout = make_layout(num_seeds, data_shards, num_devices=2)
+    run = make_functions(make_local_trainer(config, layout), config, layout)
+    states = jax.eval_shape(run.init, np.zeros(num_seeds, np.int32))
+    hyper = jax.eval_shape(lambda: jax.tree.map(lambda x: jnp.stack([x] * num_seeds), as_arrays(config.hyper)))
+    return jax.jit(run.chunk).lower(states, hyper, np.int32(1)).as_text()
 
 
 def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
