@@ -173,7 +173,7 @@ def test_a_training_leaves_while_it_compiles_and_goes_on_until_the_next_ctrl_c(t
 @pytest.mark.slow
 def test_a_training_that_was_stopped_for_a_minute_goes_on(tmp_path: Path) -> None:
     """XLA would abort the process once a device had waited 40 s for another with which it shares a seed."""
-    words = ["train.env_steps=100_000", "train.data_shards=2"]
+    words = ["train.env_steps=100_000", "train.data_shards=2", "train.log_points=1_000"]
     command = [sys.executable, "-m", "purejax_sc", "train", "smoke", *words, "--out", str(tmp_path / "run")]
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
