@@ -4,8 +4,12 @@
     python bench/update.py minatar_breakout --repeats 50 --parts
 
 The batch is random and of the size that the configuration states; `SPECS` holds what an environment would show that
-need not be installed. `--parts` tells where the time goes: what each part of the update takes, forwards and backwards,
-and what products, convolutions' windows and the rest take. (CPU only: it reads the profiler's events of XLA's kernels.)
+need not be installed. Where training is one program, so are eight updates here: a program of one update takes its memory
+anew at each call, page by page, which is up to a third of its time. A host calls one update at a time, and so is it
+timed.
+
+`--parts` tells where the time goes: what each part of the update takes, forwards and backwards, and what products,
+convolutions' windows and the rest take. (CPU only: it reads the profiler's events of XLA's kernels.)
 """
 
 import argparse
@@ -24,10 +28,12 @@ import jax.numpy as jnp
 from purejax_sc import config as configs
 from purejax_sc import networks
 from purejax_sc.agent import muesli
-from purejax_sc.config import Config
-from purejax_sc.envs import make_env
+from purejax_sc.agent.muesli import Metrics
+from purejax_sc.config import Config, Hyper
+from purejax_sc.envs import is_host, make_env
+from purejax_sc.training import costs
 from purejax_sc.training.iteration import as_arrays
-from purejax_sc.types import EnvSpec, Key, Model, Observation, Sequence
+from purejax_sc.types import EnvSpec, Key, LearnerState, Model, Observation, Sequence
 
 SPECS = {
     "atari": EnvSpec(num_actions=18, obs_shape=(96, 96, 3), obs_dtype=jnp.dtype("uint8"), two_player=False),
@@ -55,8 +61,17 @@ def random_batch(config: Config, spec: EnvSpec, model: Model, key: Key) -> Seque
     return Sequence(obs, action, jnp.zeros((t, b, spec.num_actions)), reward, discount, model.initial_carry(b))
 
 
-def parts_of(run: Callable[[], Any], text: str, repeats: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Milliseconds of one run by part of the update and by kind of kernel. text: of the compiled program."""
+def in_one_program(learner: muesli.Learner, num: int) -> Callable[..., tuple[LearnerState, Metrics]]:
+    """(state, batch, key, hyper) -> (state, metrics [num]) of `num` updates on the same batch."""
+
+    def updates(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
+        return jax.lax.scan(lambda x, k: learner.update(x, batch, k, hyper), state, jax.random.split(key, num))
+
+    return updates
+
+
+def parts_of(run: Callable[[], Any], text: str, repeats: int, num: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Milliseconds of an update by its part and by kind of kernel. text: of the compiled program of `num` updates."""
     names = dict(re.findall(r'%?([\w.\-]+) = .*?op_name="([^"]*)"', text))
     parts, kinds = collections.Counter[str](), collections.Counter[str]()
     options = jax.profiler.ProfileOptions()
@@ -71,9 +86,9 @@ def parts_of(run: Callable[[], Any], text: str, repeats: int) -> tuple[dict[str,
         for event in events:
             kernel = dict(event.stats).get("hlo_op")
             if kernel is not None:
-                name = names.get(kernel, "?").removeprefix("jit(update)/")
-                parts[part_of(name)] += event.duration_ns / repeats / 1e6
-                kinds[kind_of(kernel, name)] += event.duration_ns / repeats / 1e6
+                name = re.sub(r"^jit\(updates\)/(while/body/(closed_call/)?)?", "", names.get(kernel, "?"))
+                parts[part_of(name)] += event.duration_ns / repeats / num / 1e6
+                kinds[kind_of(kernel, name)] += event.duration_ns / repeats / num / 1e6
     return dict(parts.most_common(12)), dict(kinds.most_common())
 
 
@@ -107,25 +122,27 @@ def main() -> None:
     batch = random_batch(config, spec, model, key_batch)
     count = sum(x.size for x in jax.tree.leaves(state.params))
     print(f"{args.config}: {count:,} parameters, batch {config.train.sequence_length} x {config.train.batch_sequences}")
+    num = 1 if is_host(config) else 8
+    arguments = state, batch, key_update, hyper
     start = time.perf_counter()
-    lowered = jax.jit(learner.update).lower(state, batch, key_update, hyper)
+    lowered = jax.jit(in_one_program(learner, num)).lower(*arguments)
     traced = time.perf_counter()
-    update = lowered.compile()
+    compiled = lowered.compile()
     print(f"trace {traced - start:.1f} s, compile {time.perf_counter() - traced:.1f} s", flush=True)
     seconds = []
     for _ in range(args.repeats):
         start = time.perf_counter()
-        _, metrics = jax.block_until_ready(update(state, batch, key_update, hyper))
-        seconds.append(time.perf_counter() - start)
-    best, work = min(seconds), update.cost_analysis()["flops"]
+        _, metrics = jax.block_until_ready(compiled(*arguments))
+        seconds.append((time.perf_counter() - start) / num)
+    best, work = min(seconds), costs.flops(jax.make_jaxpr(learner.update)(*arguments), jax.default_backend())
     median = sorted(seconds)[len(seconds) // 2]
-    print(f"update {best * 1e3:.1f} ms at best, {median * 1e3:.1f} ms median, loss {float(metrics['loss']):.3f}")
-    print(f"{work / 1e9:.2f} GFLOP as XLA counts them, {work / best / 1e9:.0f} GFLOP/s")
+    print(f"update {best * 1e3:.1f} ms at best, {median * 1e3:.1f} ms median, loss {float(metrics['loss'][-1]):.3f}")
+    print(f"{work / 1e9:.2f} GFLOP of products, {work / best / 1e9:.0f} GFLOP/s")
     if args.parts:
-        run = lambda: jax.block_until_ready(update(state, batch, key_update, hyper))  # noqa: E731
-        for table in parts_of(run, update.as_text(), args.repeats):
+        run = lambda: jax.block_until_ready(compiled(*arguments))  # noqa: E731
+        for table in parts_of(run, compiled.as_text(), args.repeats, num):
             print("\n".join(f"{ms:8.2f} ms  {name}" for name, ms in table.items()), end="\n\n")
-    analysis = update.memory_analysis()
+    analysis = compiled.memory_analysis()
     if analysis:
         print(f"the program's temporaries {analysis.temp_size_in_bytes / 2**30:.2f} GiB")
     print(f"peak memory of the process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")

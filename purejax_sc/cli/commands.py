@@ -382,10 +382,11 @@ def gtp(directory: Path, simulations: int, search: Any, agent: int | None, seed:
     show_default=True,
     help="Mean or interquartile mean over seeds, for the curves.",
 )
+@click.option("--time", "over_time", is_flag=True, help="Draw the curves over minutes of training, too.")
 @options.out(
     "Image to write; the table goes beside it, with the suffix .csv.", default="compare.png", show_default=True
 )
-def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
+def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
@@ -401,7 +402,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
         from purejax_sc.results import compare
         from purejax_sc.results.comparison_plot import plot, table_path
 
-        comparison = plot(runs, out, aggregate)
+        comparison = plot(runs, out, aggregate, over_time)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)

@@ -22,13 +22,14 @@ NAMES = {"mean": "mean", "iqm": "interquartile mean"}
 SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps: the grid of curves over all tasks
 
 
-def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Comparison:
+def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean", over_time: bool = False) -> Comparison:
     """Compare runs, draw them into `out` and write the table beside it. Raises RunError before it writes anything.
 
     Args:
       arguments: `DIR` or `LABEL=DIR` each; see `labelled_runs`.
       out:       the image; its suffix is a file format of matplotlib, and with .csv it is the table.
       aggregate: "mean" or "iqm", drawn over seeds.
+      over_time: draw each panel over minutes of training, too.
 
     Returns:
       what was compared, with the rows of the table.
@@ -37,7 +38,7 @@ def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Compar
     plots.check_form(form)
     _check_writable(out, table_path(out))
     comparison = compare(read_runs(arguments))
-    files = {out: plots.encode(draw(comparison, aggregate), form), table_path(out): to_csv(comparison.rows)}
+    files = {out: plots.encode(draw(comparison, aggregate, over_time), form), table_path(out): to_csv(comparison.rows)}
     replace_files(files)
     return comparison
 
@@ -47,28 +48,39 @@ def table_path(out: Path) -> Path:
     return out.with_suffix(".csv")
 
 
-def draw(comparison: Comparison, aggregate: str) -> Figure:
-    """A panel per task, and one over all tasks for the methods found on each. aggregate: a name of `AGGREGATES`."""
-    tasks, methods = comparison.tasks, comparison.methods
-    panels = len(tasks) + bool(methods)
-    rows = math.isqrt(panels)
-    columns = -(-panels // rows)
-    figure = Figure(figsize=(8, 5) if panels == 1 else (5 * columns, 4 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+def draw(comparison: Comparison, aggregate: str, over_time: bool = False) -> Figure:
+    """A panel per task, and one over all tasks for the methods found on each.
+
+    aggregate: a name of `AGGREGATES`.   over_time: beside each task's panel one over minutes of training.
+    """
+    tasks, methods, statistic = comparison.tasks, comparison.methods, AGGREGATES[aggregate]
+    shown = [(task, minutes) for task in tasks for minutes in ([False, True] if over_time else [False])]
+    axes = _panels(len(shown) + bool(methods))
     labels = dict.fromkeys(label for task in tasks for label in task.runs)
     colors = {label: f"C{i % 10}" for i, label in enumerate(labels)}
-    for task, panel in zip(tasks, axes, strict=False):
+    for (task, minutes), panel in zip(shown, axes, strict=False):
         for label, run in task.runs.items():
-            plots.draw_curves(panel, run.curves, label, colors[label], AGGREGATES[aggregate])
-        _finish(panel, task.env, "environment steps per seed", f"episode return, {NAMES[aggregate]} over seeds")
+            plots.draw_curves(panel, run.curves, label, colors[label], statistic, minutes)
+        xlabel = "minutes of training, of all seeds together" if minutes else "environment steps per seed"
+        _finish(panel, task.env, xlabel, f"episode return, {NAMES[aggregate]} over seeds")
     for label in methods:
-        _draw_all_tasks(axes[len(tasks)], tasks, label, colors[label], AGGREGATES[aggregate])
+        _draw_all_tasks(axes[-1], tasks, label, colors[label], statistic)
     if methods:
         ylabel = f"normalised return, {NAMES[aggregate]} over seeds"
-        _finish(axes[len(tasks)], "all environments", "share of the common range of steps", ylabel)
-    for empty in axes[panels:]:
-        empty.remove()
+        _finish(axes[-1], "all environments", "share of the common range of steps", ylabel)
+    figure = axes[0].get_figure(root=True)
+    assert figure is not None
     return figure
+
+
+def _panels(num: int) -> list[Axes]:
+    rows = math.isqrt(num)
+    columns = -(-num // rows)
+    figure = Figure(figsize=(8, 5) if num == 1 else (5 * columns, 4 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for empty in axes[num:]:
+        empty.remove()
+    return axes[:num]
 
 
 def _draw_all_tasks(axes: Axes, tasks: Sequence[Task], label: str, color: str, statistic: statistics.Statistic) -> None:

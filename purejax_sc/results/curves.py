@@ -19,18 +19,20 @@ class Curves(NamedTuple):
     env_steps: [points], per seed.
     returns:   [seeds, points] mean return of the episodes that ended since the last point, NaN where none did.
     losses:    name -> [seeds, points].
+    wall_time: [points] seconds of training, of all seeds together.   None where it is not known.
     """
 
     env_steps: np.ndarray
     returns: np.ndarray
     losses: dict[str, np.ndarray]
+    wall_time: np.ndarray | None = None
 
 
 def read_curves(directory: Path) -> Curves:
     """The curves in a run directory's metrics.csv. Raises RunError."""
     curves = _read_metrics(directory)
     losses = {name: curve for name, curve in curves.items() if name.startswith("loss_")}
-    return Curves(curves["env_steps"][0], curves["episode_return"], losses)
+    return Curves(curves["env_steps"][0], curves["episode_return"], losses, curves["wall_time"][0])
 
 
 def read_seeds(directory: Path) -> list[int]:

@@ -87,15 +87,22 @@ def _join(label: str, env: str, parts: Sequence[tuple[Path, Curves]]) -> Run:
     if len(parts) > 1:
         _check_parts(f"are both called {label} on {env}", parts)
     directory = " ".join(str(path) for path, _ in parts)
-    env_steps = min((curves.env_steps for _, curves in parts), key=len)
-    returns = np.concatenate([curves.returns[:, : len(env_steps)] for _, curves in parts])
+    shortest = min((curves for _, curves in parts), key=lambda curves: len(curves.env_steps))
+    points = len(shortest.env_steps)
+    returns = np.concatenate([curves.returns[:, :points] for _, curves in parts])
     missing = int((~np.isfinite(returns).any(axis=1)).sum())
     if missing:
         raise RunError(
             f"{directory}: no episode ended in {missing} of {len(returns)} seeds: train it for longer, or leave it out"
         )
     end = max(float(curves.env_steps[-1]) for _, curves in parts)
-    return Run(label, env, directory, Curves(env_steps, returns, {}), end)
+    return Run(label, env, directory, Curves(shortest.env_steps, returns, {}, _wall_time(parts, points)), end)
+
+
+def _wall_time(parts: Sequence[tuple[Path, Curves]], points: int) -> np.ndarray:
+    """[points] seconds until the last directory was there, as if all had been trained side by side."""
+    known = [curves.wall_time[:points] for _, curves in parts if curves.wall_time is not None]
+    return np.max(known, axis=0)
 
 
 def _check_parts(both: str, parts: Sequence[tuple[Path, Curves]]) -> None:

@@ -29,14 +29,26 @@ def draw_run(curves: Curves, title: str) -> bytes:
 
 
 def draw_curves(
-    axes: Axes, curves: Curves, label: str, color: str, statistic: statistics.Statistic = statistics.mean
+    axes: Axes,
+    curves: Curves,
+    label: str,
+    color: str,
+    statistic: statistics.Statistic = statistics.mean,
+    over_time: bool = False,
 ) -> None:
-    """A statistic of the returns of all seeds, with its interval, at every log point of the run."""
+    """A statistic of the returns of all seeds, with its interval, at every log point of the run.
+
+    over_time: against minutes of training (`Curves.wall_time` must be known), and not environment steps.
+    """
+    x = curves.env_steps
+    if over_time:
+        assert curves.wall_time is not None
+        x = curves.wall_time / 60
     returns = carried_forward(curves.returns)
     # NaN until the last seed's first episode: a trimmed mean would trim it away
     centre = np.where(np.isfinite(returns).all(axis=0), statistic(returns, axis=0), np.nan)
     interval = statistics.curve_interval(returns, CONFIDENCE, statistic)
-    draw_band(axes, curves.env_steps, centre, interval, label, color)
+    draw_band(axes, x, centre, interval, label, color)
 
 
 def draw_band(

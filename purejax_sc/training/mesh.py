@@ -108,8 +108,8 @@ def _options(platform: str, run_once: bool = False) -> dict[str, str | bool]:
     """
     if platform != "cpu":
         return {}
-    optimisation = {"xla_backend_optimization_level": "1"} if run_once else {}
-    return optimisation | {"xla_cpu_collective_call_terminate_timeout_seconds": str(10**6)}
+    options: dict[str, str | bool] = {"xla_cpu_collective_call_terminate_timeout_seconds": str(10**6)}
+    return options | {"xla_backend_optimization_level": "1"} if run_once else options
 
 
 def state_specs(config: Config) -> AnyState:

@@ -296,6 +296,27 @@ def test_aggregate_is_of_the_curves_and_not_of_the_table(here) -> None:
     assert Path("mean.csv").read_bytes() == Path("iqm.csv").read_bytes()
 
 
+def test_curves_are_drawn_over_minutes_too(here, capsys) -> None:
+    """Log points of `write_run` are a second apart, or as far as the steps say here."""
+    for name, seconds, seed in (("run", [60, 90], 0), ("other", [30, 120], 1)):
+        write_run(name, [10, 20], [0, 5], seed=seed)
+        table = Path(name, "metrics.csv")
+        lines = table.read_text().replace(",0.0,", f",{seconds[0]}.0,").replace(",1.0,", f",{seconds[1]}.0,")
+        table.write_text(lines)
+    write_run("else", [10, 20], [0, 1], config="env: B\n")
+    comparison = compare.compare(read_runs(["x=run", "x=other", "else"]))
+    steps, minutes, *others = comparison_plot.draw(comparison, "mean", over_time=True).axes
+    assert steps.lines[0].get_xdata().tolist() == [10, 20]
+    assert minutes.lines[0].get_xdata().tolist() == [1.0, 2.0]  # when the later of the two was there
+    assert minutes.lines[0].get_ydata().tolist() == [0, 5]
+    assert "minutes" in minutes.get_xlabel()
+    assert len(others) == 2
+    assert main(["plot", "run", "else", "--time", "--out", "time.png"]) == 0
+    assert main(["plot", "run", "else"]) == 0
+    assert Path("time.csv").read_bytes() == Path("compare.csv").read_bytes()
+    assert Path("time.png").read_bytes() != Path("compare.png").read_bytes()
+
+
 @pytest.mark.parametrize("aggregate", ["mean", "iqm"])
 def test_several_environments_end_to_end(here, capsys, aggregate: str) -> None:
     for i, env in enumerate("ABCDE"):  # six panels with the one over all of them
