@@ -4,7 +4,7 @@
     python bench/update.py minatar_breakout --repeats 50 --parts
 
 The batch is random and of the size that the configuration states; `SPECS` holds what an environment would show that
-need not be installed. Where training is one program, so are eight updates here: a program of one update takes its memory
+need not be installed. Where training is one program, so are eight updates here: a program of one takes its memory
 anew at each call, page by page, which is up to a third of its time. A host calls one update at a time, and so is it
 timed.
 
