@@ -14,13 +14,14 @@ convolutions' windows and the rest take. (CPU only: it reads the profiler's even
 
 import argparse
 import collections
+import itertools
 import re
 import resource
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -106,6 +107,64 @@ def kind_of(kernel: str, name: str) -> str:
     return "windows of convolutions" if "/Conv" in name and ("slice" in name or "concat" in name) else "the rest"
 
 
+class Timed(NamedTuple):
+    """An update of a configuration, compiled and run.
+
+    run: () -> metrics [num] of `num` updates in one program.   text: of that program.
+    num_params: of one network.   trace, compile, best, median: seconds; the last two of one update.
+    flops: of its products.   temporaries: bytes, None where XLA does not say.   loss: of the last update.
+    """
+
+    run: Callable[[], Metrics]
+    text: Callable[[], str]
+    num: int
+    num_params: int
+    trace: float
+    compile: float
+    best: float
+    median: float
+    flops: int
+    temporaries: int | None
+    loss: float
+
+
+def timed(config: Config, spec: EnvSpec, repeats: int) -> Timed:
+    """Compile and run an update on a random batch."""
+    model = networks.make_model(config, spec)
+    learner = muesli.make_learner(config, model, spec)
+    key_init, key_batch, key_update = jax.random.split(jax.random.key(0), 3)
+    state, batch = jax.jit(learner.init)(key_init), random_batch(config, spec, model, key_batch)
+    arguments, num = (state, batch, key_update, as_arrays(config.hyper)), 1 if is_host(config) else 8
+    times = [time.perf_counter()]
+    lowered = jax.jit(in_one_program(learner, num)).lower(*arguments)
+    times.append(time.perf_counter())
+    compiled = lowered.compile()
+    times.append(time.perf_counter())
+
+    def run() -> Metrics:
+        metrics: Metrics = jax.block_until_ready(compiled(*arguments))[1]
+        return metrics
+
+    for _ in range(repeats):
+        metrics = run()
+        times.append(time.perf_counter())
+    trace, compile_, *seconds = (after - before for before, after in itertools.pairwise(times))
+    memory = compiled.memory_analysis()
+    return Timed(
+        run=run,
+        text=compiled.as_text,
+        num=num,
+        num_params=sum(x.size for x in jax.tree.leaves(state.params)),
+        trace=trace,
+        compile=compile_,
+        best=min(seconds) / num,
+        median=sorted(seconds)[repeats // 2] / num,
+        flops=costs.flops(jax.make_jaxpr(learner.update)(*arguments), jax.default_backend()),
+        temporaries=None if memory is None else memory.temp_size_in_bytes,
+        loss=float(metrics["loss"][-1]),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
@@ -114,37 +173,17 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true")
     args = parser.parse_args()
     config = configs.load(args.config, args.overrides)
-    spec = SPECS.get(args.config) or make_env(config).spec
-    model = networks.make_model(config, spec)
-    learner = muesli.make_learner(config, model, spec)
-    key_init, key_batch, key_update = jax.random.split(jax.random.key(0), 3)
-    state, hyper = jax.jit(learner.init)(key_init), as_arrays(config.hyper)
-    batch = random_batch(config, spec, model, key_batch)
-    count = sum(x.size for x in jax.tree.leaves(state.params))
-    print(f"{args.config}: {count:,} parameters, batch {config.train.sequence_length} x {config.train.batch_sequences}")
-    num = 1 if is_host(config) else 8
-    arguments = state, batch, key_update, hyper
-    start = time.perf_counter()
-    lowered = jax.jit(in_one_program(learner, num)).lower(*arguments)
-    traced = time.perf_counter()
-    compiled = lowered.compile()
-    print(f"trace {traced - start:.1f} s, compile {time.perf_counter() - traced:.1f} s", flush=True)
-    seconds = []
-    for _ in range(args.repeats):
-        start = time.perf_counter()
-        _, metrics = jax.block_until_ready(compiled(*arguments))
-        seconds.append((time.perf_counter() - start) / num)
-    best, work = min(seconds), costs.flops(jax.make_jaxpr(learner.update)(*arguments), jax.default_backend())
-    median = sorted(seconds)[len(seconds) // 2]
-    print(f"update {best * 1e3:.1f} ms at best, {median * 1e3:.1f} ms median, loss {float(metrics['loss'][-1]):.3f}")
-    print(f"{work / 1e9:.2f} GFLOP of products, {work / best / 1e9:.0f} GFLOP/s")
+    update = timed(config, SPECS.get(args.config) or make_env(config).spec, args.repeats)
+    sizes = f"batch {config.train.sequence_length} x {config.train.batch_sequences}"
+    print(f"{args.config}: {update.num_params:,} parameters, {sizes}")
+    print(f"trace {update.trace:.1f} s, compile {update.compile:.1f} s")
+    print(f"update {update.best * 1e3:.1f} ms at best, {update.median * 1e3:.1f} ms median, loss {update.loss:.3f}")
+    print(f"{update.flops / 1e9:.2f} GFLOP of products, {update.flops / update.best / 1e9:.0f} GFLOP/s")
     if args.parts:
-        run = lambda: jax.block_until_ready(compiled(*arguments))  # noqa: E731
-        for table in parts_of(run, compiled.as_text(), args.repeats, num):
+        for table in parts_of(update.run, update.text(), args.repeats, update.num):
             print("\n".join(f"{ms:8.2f} ms  {name}" for name, ms in table.items()), end="\n\n")
-    analysis = compiled.memory_analysis()
-    if analysis:
-        print(f"the program's temporaries {analysis.temp_size_in_bytes / 2**30:.2f} GiB")
+    if update.temporaries is not None:
+        print(f"the program's temporaries {update.temporaries / 2**30:.2f} GiB")
     print(f"peak memory of the process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 

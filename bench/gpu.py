@@ -1,0 +1,103 @@
+"""What a GPU or TPU makes of sweeps of seeds and of the paper's updates: one command, one page of tables.
+
+    python bench/gpu.py --out bench/gpu.md
+    python bench/gpu.py --quick                  # the same tables at small sizes, to try it anywhere
+
+1. Sweeps: environment steps per second of many seeds side by side, and how many single runs that is worth.
+2. Updates of the configurations of paper size, in float32 and bfloat16: time, share of the device's peak, memory, and
+   what `train --plan` says of them. `go_9x9` is one of eight parts of its batch, which no one device holds whole.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+import throughput
+import update
+
+from purejax_sc import config as configs
+from purejax_sc.envs import make_env
+from purejax_sc.training import accelerators, plan
+
+SWEEP = ["train.num_envs=32", "train.batch_sequences=96", "train.sequence_length=16", "train.replay_share=0.6667"]
+SEEDS = (1, 4, 16, 64, 256)
+PAPER = {"sokoban": [], "atari": [], "go_9x9": ["train.data_shards=8"]}
+QUICK = {"smoke": [], "catch": []}
+ROUNDS, ITERATIONS = 3, 20
+
+
+def sweeps(name: str, words: list[str], seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    """A line per number of seeds; programs do not wait for each other in memory, so rounds are not interleaved."""
+    single = None
+    for num in seeds:
+        built = throughput.build(name, words, "direct", num, "vmap")
+        [row] = throughput.measure([built], ROUNDS, ITERATIONS)
+        single = single or row["seconds"]
+        yield (
+            str(num),
+            f"{row['env_steps_per_s']:,.0f}",
+            f"{row['updates_per_s']:,.0f}",
+            f"{row['seconds'] / single:.2f}",
+            f"{row['compile_s']:.0f}",
+            f"{row['program_mib']:,.0f}",
+        )
+
+
+def updates(paper: dict[str, list[str]], device: accelerators.Accelerator | None) -> Iterator[tuple[str, ...]]:
+    """A line per configuration and precision. device: whose peak rate counts, None if it is not in the table."""
+    for name, words in paper.items():
+        for precision in ("float32", "bfloat16"):
+            config = configs.load(name, [*words, f"network.precision={precision}"])
+            planned = plan.make_plan(config)
+            measured = update.timed(planned.config, update.SPECS.get(name) or make_env(config).spec, ROUNDS)
+            rate = measured.flops / measured.best
+            peak = None if device is None else plan.on_device(planned, device).rate * 1e12
+            yield (
+                name,
+                precision,
+                f"{measured.best * 1e3:,.1f}",
+                f"{rate / 1e12:.3g}",
+                "-" if peak is None else f"{rate / peak:.0%}",
+                f"{measured.compile:.0f}",
+                "-" if measured.temporaries is None else f"{measured.temporaries / 2**30:.2f}",
+                f"{planned.update / 2**30:.2f}",
+            )
+
+
+def table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    yield "| " + " | ".join(header) + " |"
+    yield "|---" * len(header) + "|"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def page(quick: bool, device: accelerators.Accelerator | None) -> Iterator[str]:
+    """The page, line by line, as it is measured."""
+    yield f"# {jax.devices()[0].device_kind}, jax {jax.__version__}\n"
+    name, words, seeds = ("smoke", [], SEEDS[:2]) if quick else ("minatar_breakout", SWEEP, SEEDS)
+    yield f"Seeds of `{' '.join([name, *words])}` side by side on one device:\n"
+    columns = ("seeds", "env steps/s", "updates/s", "single runs' time", "compile s", "MiB")
+    yield from table(columns, sweeps(name, words, seeds))
+    yield "\nUpdates at paper size:\n"
+    columns = ("configuration", "precision", "ms", "TFLOP/s", "of the peak", "compile s", "GiB", "GiB planned")
+    yield from table(columns, updates(QUICK if quick else PAPER, device))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", help="its name in purejax_sc/training/accelerators.py, for the share of the peak")
+    parser.add_argument("--quick", action="store_true", help="small sizes, for a trial")
+    parser.add_argument("--out", type=Path, help="also write the page here")
+    args = parser.parse_args()
+    device = accelerators.find(args.device)[0] if args.device else None
+    lines = []
+    for line in page(args.quick, device):
+        print(line, flush=True)
+        lines.append(line)
+        if args.out:  # what was measured stays if a later part does not fit
+            args.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
