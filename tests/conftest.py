@@ -9,6 +9,8 @@ import threading
 import jax
 import pytest
 
+from purejax_sc.cli.setup import PATIENCE
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_num_cpu_devices", 8)
@@ -26,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if threading.current_thread() is threading.main_thread():  # jobs in the background of a shell are deaf to Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.markexpr == "not slow":
-        os.environ.setdefault("XLA_FLAGS", COMPILE_QUICKLY)
+        os.environ.setdefault("XLA_FLAGS", f"{COMPILE_QUICKLY} {PATIENCE}")  # as commands have it: programs are shared
     if not hasattr(config, "workerinput"):  # workers, and what tests start, inherit this environment
         config.stash[COMPILED] = tempfile.mkdtemp(prefix="compiled-")
         _keep_every_program(config.stash[COMPILED])

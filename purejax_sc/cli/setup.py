@@ -116,7 +116,14 @@ def is_first_process() -> bool:
     return jax.process_index() == 0
 
 
+# Devices of a CPU that share a seed wait for each other. XLA would end the process, with its stack, after a minute.
+PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000"
+
+
 def _prepare_jax(all_cores: bool) -> None:
+    flags = os.environ.get("XLA_FLAGS", "")
+    if PATIENCE not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}"  # read when JAX meets its devices
     _keep_compiled_programs()
     if all_cores:
         _use_all_cores()

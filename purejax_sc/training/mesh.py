@@ -79,10 +79,9 @@ def compile_program(
     start = time.perf_counter()
     with ThreadPoolExecutor(1) as beside:  # Python is free while XLA compiles
         lowered_init = jax.jit(run.init).lower(seed)
-        later_init = beside.submit(lowered_init.compile, _options(layout.platform, run_once=True))
+        later_init = beside.submit(lowered_init.compile, _run_once(layout.platform))
         shapes = devices.put_shapes(layout, lowered_init.out_info, state_specs(config))
-        lowered_chunk = jax.jit(run.chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1))
-        compiled_chunk = lowered_chunk.compile(_options(layout.platform))
+        compiled_chunk = jax.jit(run.chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
         compiled_init = later_init.result()
     seconds = time.perf_counter() - start
     for compiled in (compiled_init, compiled_chunk):
@@ -100,16 +99,9 @@ def compile_program(
     )
 
 
-def _options(platform: str, run_once: bool = False) -> dict[str, str | bool]:
-    """Options of XLA for a program.
-
-    On a CPU a program that runs once gets half the optimisation in half the time to compile. A device there that waits
-    for another, which shares its cores or was stopped with Ctrl-Z, waits on: XLA would abort the process after 40 s.
-    """
-    if platform != "cpu":
-        return {}
-    options: dict[str, str | bool] = {"xla_cpu_collective_call_terminate_timeout_seconds": str(10**6)}
-    return options | {"xla_backend_optimization_level": "1"} if run_once else options
+def _run_once(platform: str) -> dict[str, str | bool]:
+    """Options of XLA for a program that runs once: on a CPU, half the optimisation is half the time to compile."""
+    return {"xla_backend_optimization_level": "1"} if platform == "cpu" else {}
 
 
 def state_specs(config: Config) -> AnyState:

@@ -170,23 +170,6 @@ def test_a_training_leaves_while_it_compiles_and_goes_on_until_the_next_ctrl_c(t
     assert len(list(out.glob("checkpoints/[0-9]*"))) == 1
 
 
-@pytest.mark.slow
-def test_a_training_that_was_stopped_for_a_minute_goes_on(tmp_path: Path) -> None:
-    """XLA would abort the process once a device had waited 40 s for another with which it shares a seed."""
-    words = ["train.env_steps=100_000", "train.data_shards=2", "train.log_points=1_000"]
-    command = [sys.executable, "-m", "purejax_sc", "train", "smoke", *words, "--out", str(tmp_path / "run")]
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    assert process.stderr is not None
-    while "10%" not in (line := process.stderr.readline()):
-        assert line, "it ended too soon"
-    for number, seconds in ((signal.SIGSTOP, 60), (signal.SIGCONT, 0)):
-        process.send_signal(number)
-        time.sleep(seconds)
-    error = process.communicate()[1]
-    assert process.returncode == 0, error
-
-
 @pytest.mark.parametrize("how", [signals.at_once, signals.in_order])
 def test_afterwards_signals_are_what_they_were(how) -> None:
     threads = threading.active_count()

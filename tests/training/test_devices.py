@@ -1,5 +1,9 @@
 """Many devices equal one: seeds spread over them, a batch shared by them, and both. Eight virtual CPU devices."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,6 +58,34 @@ def test_devices_that_train_different_seeds_never_wait_for_each_other() -> None:
     """XLA aborts the process when one of a CPU's devices has waited 40 s for another."""
     assert [word for word in ("all_gather", "all_reduce") if word in lowered_chunk(2, 1)] == []
     assert "all_reduce" in lowered_chunk(1, 2)  # devices that share a seed must
+
+
+# One of two devices computes for 75 s, the other waits for it.
+UNEQUAL = """
+import time, jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec
+from purejax_sc.cli.setup import work
+def f(n):
+    x = jax.lax.fori_loop(0, n[0], lambda _, x: jnp.tanh(x @ x), jnp.ones((256, 256)))
+    return jax.lax.psum(x[0, 0], "data")
+with work(""):
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    f = jax.shard_map(f, mesh=mesh, in_specs=PartitionSpec("data"), out_specs=PartitionSpec(), check_vma=False)
+    run = jax.jit(f).lower(np.ones(2, np.int32)).compile()
+    start = time.perf_counter()
+    jax.block_until_ready(run(np.array([1, 1000], np.int32)))
+    rate = 1000 / (time.perf_counter() - start)
+    jax.block_until_ready(run(np.array([1, 75 * rate], np.int32)))
+    print(time.perf_counter() - start)
+"""
+
+
+@pytest.mark.slow
+def test_devices_that_share_a_seed_wait_for_each_other() -> None:
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
+    done = subprocess.run([sys.executable, "-c", UNEQUAL], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 62
 
 
 def lowered_chunk(num_seeds: int, data_shards: int) -> str:
