@@ -27,13 +27,14 @@ from purejax_sc.config import Config
 from purejax_sc.training.devices import make_layout
 from purejax_sc.training.mesh import compile_program, make_local_trainer
 
-FRESH_SHARE = 6  # sequences in a batch per fresh one, as in minatar_breakout
+ENVIRONMENTS = (1, 2, 4, 8, 16, 32)
+SEQUENCES = 2  # in a batch per fresh one, as in minatar_breakout
 
 
-def with_envs(name: str, num_envs: int, *overrides: str) -> Config:
-    """The configuration with so many environments, all of which are fresh in each batch."""
-    sizes = {"num_envs": num_envs, "batch_sequences": FRESH_SHARE * num_envs, "replay_share": 1 - 1 / FRESH_SHARE}
-    return configs.load(name, [*(f"train.{key}={value}" for key, value in sizes.items()), *overrides])
+def sizes(num_envs: int) -> list[str]:
+    """Settings of so many environments, all of which are fresh in each batch."""
+    settings = {"num_envs": num_envs, "batch_sequences": SEQUENCES * num_envs, "replay_share": 1 - 1 / SEQUENCES}
+    return [f"train.{key}={value}" for key, value in settings.items()]
 
 
 def build(axis: str, value: int, config: Config, seeds: int, num_devices: int) -> throughput.Program:
@@ -51,9 +52,11 @@ def axes(name: str, overrides: list[str]) -> dict[str, list[throughput.Program]]
     devices = len(jax.devices())
     counts = sorted({1, *(n for n in (2, 4, 8, 16, 64) if n <= devices), devices})
     base = configs.load(name, overrides)
-    shared = {n: with_envs(name, 2 * devices, *overrides, f"train.data_shards={n}") for n in counts}
+    shared = {n: configs.load(name, [*sizes(2 * devices), *overrides, f"train.data_shards={n}"]) for n in counts}
     return {
-        "environments": [build("environments", n, with_envs(name, n, *overrides), 1, 1) for n in (1, 2, 4, 8, 16, 32)],
+        "environments": [
+            build("environments", n, configs.load(name, [*sizes(n), *overrides]), 1, 1) for n in ENVIRONMENTS
+        ],
         "seeds": [build("seeds", n, base, n, devices) for n in (1, 2, 4, 8, 16)],
         "devices, seeds": [build("devices, seeds", n, base, devices, n) for n in counts],
         "devices, shards": [build("devices, shards", n, config, 1, n) for n, config in shared.items()],
@@ -66,7 +69,7 @@ def processes(name: str, overrides: list[str], num: int) -> float:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        words = [f"train.{key}" for key in ("num_envs=4", "batch_sequences=24", "env_steps=40_000", "log_points=2")]
+        words = [*sizes(4), "train.env_steps=40_000", "train.log_points=2"]
         words += [*overrides, f"train.data_shards={num}", "--quiet", "--out", f"{folder}/run"]
         command = [sys.executable, "-m", "purejax_sc", "train", name, *words, "--coordinator", f"localhost:{port}"]
         started = [
