@@ -28,12 +28,13 @@ class ProcessError(ConfigError):
 class Layout(NamedTuple):
     """Where a run lives. mesh: [seed, data] devices.   placement: of the seeds within a device.
 
-    rows: seeds in memory, the wanted ones first; the others fill up the devices and are never looked at.
+    rows: seeds in memory, the `wanted` ones first; the others fill up the devices and are never looked at.
     """
 
     mesh: Mesh
     placement: Placement
     rows: int
+    wanted: int
 
     @property
     def axis(self) -> str | None:
@@ -81,7 +82,7 @@ def make_layout(
             f" train.data_shards={len(devices) // num_seeds or len(devices)}, or more --seeds"
         )
     mesh = Mesh(np.array(used).reshape(groups, data_shards), (SEED, DATA))
-    return Layout(mesh, placement or default_placement(used[0].platform), groups * each)
+    return Layout(mesh, placement or default_placement(used[0].platform), groups * each, num_seeds)
 
 
 def over_seeds(function: Callable[..., Any], placement: Placement) -> Callable[..., Any]:

@@ -48,11 +48,15 @@ def make_functions(trainer: Trainer, config: Config, layout: Layout) -> Function
     def init(seed: Array) -> DeviceState:
         return trainer.init(jax.random.key(seed))
 
-    def chunk(row: tuple[DeviceState, Hyper], n: Array) -> tuple[DeviceState, dict[str, Array]]:
-        return chunk_of_row(*row, n)
+    def chunk(row: tuple[DeviceState, Hyper, Array], n: Array) -> tuple[DeviceState, dict[str, Array]]:
+        state, hyper, wanted = row
+        # a row that only fills up its device leaves the cores to the others; side by side, none is done before the last
+        return chunk_of_row(state, hyper, jnp.where(wanted, n, 0) if layout.placement == "map" else n)
 
     def own_rows(states: DeviceState, hyper: Hyper, n: Array) -> tuple[DeviceState, dict[str, Array]]:
-        states, metrics = devices.over_seeds(chunk, layout.placement)((states, hyper), n)
+        each = layout.rows // layout.mesh.shape[SEED]
+        wanted = jax.lax.axis_index(SEED) * each + jnp.arange(each) < layout.wanted
+        states, metrics = devices.over_seeds(chunk, layout.placement)((states, hyper, wanted), n)
         # every process logs all rows; within one, devices that train different seeds never wait for each other
         return states, jax.lax.all_gather(metrics, SEED, tiled=True) if layout.num_processes > 1 else metrics
 

@@ -31,9 +31,9 @@ def mesh_of(num: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:num]), (DATA,))
 
 
-def trained(config: Config, seeds: list[int], iterations: int):
-    """Learners, metrics and first observations of rows of seeds, on as many devices as there are."""
-    layout = make_layout(len(seeds), config.train.data_shards)
+def trained(config: Config, seeds: list[int], iterations: int, num_devices: int | None = None):
+    """Learners, metrics and first observations of rows of seeds, on as many devices as there are or are asked for."""
+    layout = make_layout(len(seeds), config.train.data_shards, num_devices=num_devices)
     trainer = make_local_trainer(config, layout)
     compiled = compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
     states = compiled.init()
@@ -162,6 +162,12 @@ def test_layouts_finish_as_soon_as_they_can_on_as_few_devices(seeds: int, shards
     assert layout.rows == rows
     assert devices.fill_rows(list(range(seeds)), layout)[:seeds] == list(range(seeds))
     assert len(devices.fill_rows(list(range(seeds)), layout)) == rows
+
+
+def test_a_row_that_only_fills_up_a_device_does_not_run() -> None:
+    learners, metrics, _ = trained(small(sc={"update": "none"}), [0, 1, 2], 2, num_devices=2)
+    assert learners.updates.tolist() == [2, 2, 2, 0]
+    assert np.isfinite(metrics["loss"][:3]).all()
 
 
 def test_too_few_devices_are_one_line() -> None:
