@@ -66,10 +66,13 @@ class ScErrors(NamedTuple):
     """What a self-consistency loss compares, gradients already gated. n terms k = first, first + 1, ...
 
     prediction: [n, M, ...] outputs of the value head at z^k.   target: [n, M] raw returns G_{k:K}.
+    end: [M, ...] output of the value head at z^K.   scale: [n] what a unit of value there is worth at z^k.
     """
 
     prediction: Array
     target: Array
+    end: Array
+    scale: Array
 
 
 def sc_errors(
@@ -102,7 +105,8 @@ def sc_errors(
     compared = scale_gradient(rollout.z, gates.model)[1 : num_compared + 1]
     # State by state, so that the compiler finds the forward numbers of both lists to be the same.
     prediction = [model.value(gated.value, z) for z in compared]
-    values = [model.decode(model.value(params.value, z)) for z in rollout.z[1:]]
+    outputs = [model.value(params.value, z) for z in rollout.z[1:]]
+    values = [model.decode(out) for out in outputs]
     if root is not None:
         prediction = [model.root_value(gated.root_value, scale_gradient(root, gates.model)), *prediction]
         values = [model.decode(model.root_value(params.root_value, root)), *values]
@@ -112,7 +116,11 @@ def sc_errors(
     )
     if include_last:
         target = jnp.concatenate([target, v[-1:]])
-    return ScErrors(jnp.stack(prediction), scale_gradient(target, gates.target))
+    scale = jnp.stack([jnp.asarray(discount, v.dtype) ** n for n in range(len(target))][::-1])
+    if not include_last:
+        scale = discount * scale
+    target, end = scale_gradient((target, outputs[-1]), gates.target)
+    return ScErrors(jnp.stack(prediction), target, end, scale)
 
 
 # Search control: the imagination policies of section 4.2.

@@ -361,10 +361,7 @@ def _weighted(
     cfg: MuesliConfig, hyper: Hyper, pg: Array, cmpo: Array, pi_k: Array, v0: Array, v_k: Array, r_k: Array
 ) -> Array:
     """The weighted sum of the losses (paper Eq. 2); those with _k are [K], one per model step."""
-    k_max = cfg.unroll
-    scale_0, scale_k = {"one_plus_mean": (1, 1 / k_max), "sum": (1, 1), "mean": (1 / (k_max + 1),) * 2}[
-        cfg.unroll_reduction
-    ]  # L2
+    k_max, (scale_0, scale_k) = cfg.unroll, _unroll_scales(cfg)
     policy = hyper.cmpo_weight * cmpo + hyper.model_policy_weight * jnp.mean(pi_k)
     return (
         hyper.pg_weight * (pg + policy if cfg.pg_scope == "policy" else pg)  # L1
@@ -373,6 +370,12 @@ def _weighted(
         + hyper.model_value_weight * scale_k * jnp.sum(v_k)
         + hyper.reward_weight * (1 / k_max if cfg.unroll_reduction == "mean" else scale_k) * jnp.sum(r_k)
     )
+
+
+def _unroll_scales(cfg: MuesliConfig) -> tuple[float, float]:
+    """What the value losses of the root and of each model step are multiplied by, beside their weights."""
+    scales = {"one_plus_mean": (1, 1 / cfg.unroll), "sum": (1, 1), "mean": (1 / (cfg.unroll + 1),) * 2}
+    return scales[cfg.unroll_reduction]  # L2
 
 
 def _value_errors(
@@ -416,7 +419,9 @@ def sc_loss(
     gates, root = cfg.gates if hyper.gates is None else hyper.gates, e if cfg.include_root else None
     errors = consistency.sc_errors(model, params, rollout, gamma, gates, root=root, include_last=cfg.include_last)
     per_term = jax.vmap(mean, (0, None))(_sc_distance(config, model, errors), live)
-    total = jnp.mean(per_term) if cfg.reduction == "mean" else jnp.sum(per_term)  # L3
+    total = jnp.mean(per_term) if cfg.reduction == "mean" else jnp.sum(per_term)
+    if cfg.reduction == "per_step":  # L3
+        total *= _unroll_scales(config.muesli)[1]
     v = jax.vmap(model.decode)(errors.prediction)
     td = jax.vmap(mean, (0, None))(jnp.abs(v - errors.target), live)
     first = 0 if cfg.include_root else 1
@@ -445,14 +450,29 @@ def _choose_starts(
 
 
 def _sc_distance(config: Config, model: Model, errors: consistency.ScErrors) -> Array:
-    """l_v(G, v) per term and rollout [n, M], in transformed units (L12). Gates are already in its arguments."""
-    muesli = config.muesli
-    if config.sc.loss == "squared":
-        raw = jax.vmap(model.decode)(errors.prediction), errors.target
-        v, g = (transforms.signed_hyperbolic(x) if muesli.value_transform else x for x in raw)
-        return 0.5 * (g - v) ** 2
-    probs = transforms.to_categorical(errors.target, muesli.bins, muesli.bins_max, muesli.value_transform)
-    return losses.cross_entropy(errors.prediction, probs)
+    """l_v(G, v) per term and rollout [n, M] (L12). Gates are already in its arguments.
+
+    distributional: KL from the model's own distribution of values at z^K, moved so that its mean is G.
+    centred, squared, cross_entropy: the number G against the mean of the prediction, against that in transformed units,
+    and against all of the prediction. The last has a gradient also where the means agree: it narrows the prediction.
+    """
+    cfg, out, g = config.muesli, errors.prediction, errors.target
+    two_hot = partial(transforms.to_categorical, bins=cfg.bins, bins_max=cfg.bins_max, transform=cfg.value_transform)
+    if config.sc.loss == "cross_entropy":
+        return losses.cross_entropy(out, two_hot(g))
+    if config.sc.loss == "distributional":
+        # V-trace moves the mean; the spread is that of the end, discounted, whatever mu is
+        scale = jnp.broadcast_to(errors.scale[:, None], g.shape)
+        shift = g - scale * jnp.broadcast_to(model.decode(errors.end), g.shape)
+        probs = jnp.broadcast_to(jax.nn.softmax(errors.end), out.shape)
+        return losses.divergence(
+            out, transforms.shift_categorical(probs, shift, scale, cfg.bins_max, cfg.value_transform)
+        )
+    v = jax.vmap(model.decode)(out)
+    if config.sc.loss == "centred":
+        return losses.centred_cross_entropy(out, two_hot(g), two_hot(v))
+    v, g = (transforms.signed_hyperbolic(x) if cfg.value_transform else x for x in (v, g))
+    return 0.5 * (g - v) ** 2
 
 
 # Small helpers

@@ -59,6 +59,26 @@ def to_categorical(x: Array, bins: int, bins_max: float, transform: bool = True)
     return two_hot(signed_hyperbolic(x) if transform else x, bins, bins_max)
 
 
+def shift_categorical(probs: Array, shift: Array, scale: Array, bins_max: float, transform: bool = True) -> Array:
+    """The distribution of shift + scale X, projected onto the atoms (Bellemare et al. 2017, section 4).
+
+    Args:
+      probs: [..., bins] of X in categorical form, whose atoms are raw numbers after the inverse transform.
+      shift, scale: [...] raw; a negative scale mirrors.
+
+    Returns:
+      [..., bins]. Gradients flow to all three.
+    """
+    chex.assert_equal_shape([shift, scale, probs[..., 0]])
+    chex.assert_type([probs, shift, scale], float)
+    bins = probs.shape[-1]
+    atoms = jnp.linspace(-bins_max, bins_max, bins)
+    x = jnp.broadcast_to(signed_parabolic(atoms) if transform else atoms, probs.shape)
+    moved = to_categorical(shift[..., None] + scale[..., None] * x, bins, bins_max, transform)
+    # a sum, not a product of matrices: the compiler then makes no array of bins x bins per entry
+    return jnp.sum(probs[..., None] * moved, axis=-2)
+
+
 def from_logits(logits: Array, bins_max: float, transform: bool = True) -> Array:
     """Raw scalars [...] of categorical logits [..., bins]: the mean over the atoms, then the inverse transform."""
     chex.assert_type(logits, float)

@@ -93,8 +93,9 @@ class ScConfig(Section):
     policy: Annotated[str, names_row("sc.policy", CONTROLS)] = "pi"  # mu: what imagination does
     original_correction: bool = True  # policy original: V-trace weights for the replayed actions
     rollout_ratio: Annotated[float, Field(gt=0, le=MOST)] = 1.0  # imagined rollouts per state of the batch
-    loss: Literal["cross_entropy", "squared"] = "cross_entropy"  # L12
-    reduction: Literal["mean", "sum"] = "mean"  # L3
+    loss: Literal["cross_entropy", "distributional", "centred", "squared"] = "cross_entropy"  # L12
+    # L3; per_step: each imagined step weighs as a model step along the data does (paper Eq. 2 and 8)
+    reduction: Literal["mean", "sum", "per_step"] = "mean"
     include_last: bool = False  # L10: the term k = K
     include_root: bool = False  # the term k = 0, on the root value
     encoder_gradient: bool = True  # L11

@@ -103,6 +103,7 @@ class Config(Section):
         self._check_counts()
         self._check_shards()
         self._check_unrolls()
+        self._check_sc_loss()
         self._check_hyper()
         return self
 
@@ -172,6 +173,17 @@ class Config(Section):
             )
         if self.sc.update != "none" and self.sc.unroll == 1 and not (self.sc.include_root or self.sc.include_last):
             raise ValueError("sc.unroll=1 leaves the SC loss without a term (it sums k = 1 .. K - 1): set sc.unroll=2")
+
+    def _check_sc_loss(self) -> None:
+        if self.sc.update == "none" or self.sc.loss != "centred":
+            return
+        own = self.hyper.gates
+        gates, by = (self.sc.gates, f"sc.update={self.sc.update}") if own is None else (own, "hyper.gates")
+        if gates.target > 0:
+            raise ValueError(
+                f"sc.loss=centred has no gradient for its target, which {by} asks for: set sc.loss=distributional or"
+                " sc.loss=squared"
+            )
 
     def _check_hyper(self) -> None:
         if self.hyper.latent_noise > 0 and self.sc.noise_on == "none":

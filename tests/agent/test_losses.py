@@ -119,6 +119,42 @@ def test_cross_entropy_ignores_illegal_actions():
     np.testing.assert_array_equal(jax.grad(losses.cross_entropy)(logits, probs), [0.0, 0.0, 0.0])
 
 
+def test_divergence_on_paper():
+    # p = (3/4, 1/4) from (1/2, 1/2): 3/4 log 3/2 + 1/4 log 1/2; an atom without mass adds nothing
+    np.testing.assert_allclose(
+        losses.divergence(jnp.zeros(2), jnp.array([0.75, 0.25])), 0.75 * np.log(1.5) - 0.25 * np.log(2), rtol=1e-6
+    )
+    np.testing.assert_allclose(losses.divergence(jnp.zeros(2), jnp.array([1.0, 0.0])), np.log(2), rtol=1e-6)
+
+
+def test_divergence_and_its_gradients_vanish_where_the_distributions_agree():
+    logits = jnp.array([0.3, -1.0, 2.0])
+    value, grads = jax.value_and_grad(lambda x, y: losses.divergence(x, jax.nn.softmax(y)), (0, 1))(logits, logits)
+    np.testing.assert_allclose(value, 0.0, atol=1e-6)
+    np.testing.assert_allclose(grads, np.zeros((2, 3)), atol=1e-6)
+
+
+def test_divergence_has_the_gradient_of_cross_entropy():
+    logits, probs = jnp.array([0.3, -1.0, 2.0]), jnp.array([0.7, 0.3, 0.0])
+    grad_logits, grad_probs = jax.grad(losses.divergence, (0, 1))(logits, probs)
+    np.testing.assert_allclose(grad_logits, jax.nn.softmax(logits) - probs, rtol=1e-5)
+    # log p + 1 - log softmax(logits), up to the constant of a sum of 1; without mass there is no log p
+    expected = np.log([0.7, 0.3]) + 1 - np.asarray(jax.nn.log_softmax(logits))[:2]
+    np.testing.assert_allclose(grad_probs[:2], expected, rtol=1e-5)
+    assert np.isfinite(grad_probs[2])
+
+
+def test_centred_cross_entropy_moves_the_logits_from_their_own_mean_to_the_target():
+    logits = jnp.array([0.3, -1.0, 2.0])
+    probs, own = jnp.array([0.5, 0.5, 0.0]), jnp.array([0.0, 0.2, 0.8])
+    value, grads = jax.value_and_grad(losses.centred_cross_entropy, (0, 1, 2))(logits, probs, own)
+    np.testing.assert_allclose(grads[0], own - probs, atol=1e-6)
+    np.testing.assert_array_equal(grads[1:], np.zeros((2, 3)))
+    np.testing.assert_allclose(
+        value, losses.cross_entropy(logits, probs) - losses.cross_entropy(logits, own), rtol=1e-5
+    )
+
+
 @pytest.mark.parametrize("rho", [0.5, 1.0, 3.0])
 def test_policy_gradient_is_the_ratio_times_the_score(rho):
     """Also where the ratio is above 1, which a differentiated clip would silence."""

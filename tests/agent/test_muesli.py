@@ -298,6 +298,14 @@ def sc_loss_of(config, model):
         ({"update": "reverse"}, {"encoder", "dynamics", "reward", "value"}),
         ({"update": "direct", "encoder_gradient": False}, {"dynamics", "value"}),
         ({"update": "direct", "loss": "squared"}, {"encoder", "dynamics", "value"}),
+        ({"update": "direct", "loss": "centred"}, {"encoder", "dynamics", "value"}),
+        ({"update": "dyna", "loss": "centred"}, {"value"}),
+        ({"update": "model_only", "loss": "centred"}, {"encoder", "dynamics"}),
+        ({"update": "direct", "loss": "distributional"}, {"encoder", "dynamics", "value"}),
+        ({"update": "dyna", "loss": "distributional"}, {"value"}),
+        ({"update": "model_only", "loss": "distributional"}, {"encoder", "dynamics"}),
+        ({"update": "residual", "loss": "distributional"}, {"encoder", "dynamics", "reward", "value"}),
+        ({"update": "reverse", "loss": "distributional"}, {"encoder", "dynamics", "reward", "value"}),
         ({"update": "direct", "include_root": True}, {"encoder", "dynamics", "value", "root_value"}),
     ],
 )
@@ -348,7 +356,12 @@ def imagined(config, model, params, batch, key, hyper):
         {"rollout_ratio": 0.5},
         {"rollout_ratio": 1.5},
         {"loss": "squared"},
+        {"loss": "centred"},
+        {"loss": "distributional"},
+        {"loss": "distributional", "policy": "epsilon"},
+        {"loss": "distributional", "include_root": True, "include_last": True},
         {"reduction": "sum"},
+        {"reduction": "per_step"},
         {"include_last": True},
         {"include_root": True},
         {"unroll": 4},
@@ -372,8 +385,24 @@ def test_sc_loss_equals_the_slow_reference(option):
     first = 0 if cfg.include_root else 1
     terms = slice(first, len(target))
     live = known.reshape(-1)[index] == "live"
-    expected = references.sc_loss(cfg, config.muesli, live, target[terms], out[terms], v[terms])
-    np.testing.assert_allclose(total, expected, rtol=1e-4)
+    scale = config.hyper.discount ** (cfg.unroll - np.arange(len(target)))
+    expected = references.sc_loss(
+        cfg, config.muesli, live, target[terms], out[terms], v[terms], out[-1], v[-1], scale[terms]
+    )
+    np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("update", consistency.UPDATES)
+@pytest.mark.parametrize("loss", ["distributional", "centred", "squared", "cross_entropy"])
+def test_where_value_and_target_agree_there_is_no_gradient(loss, update):
+    """With one step and its last term alone, the value at z^1 is compared with itself; cross-entropy narrows it."""
+    if loss == "centred" and update in ("residual", "reverse"):
+        pytest.skip("refused: it has no gradient for its target")
+    config, model, _, state = make(sc={"update": update, "loss": loss, "unroll": 1, "include_last": True})
+    grad = jax.jit(jax.grad(sc_loss_of(config, model)))
+    grads = grad(state.params, batch_of(jax.random.key(4)), KEY, hyper_of(config))
+    largest = max(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(grads))
+    assert (largest > 1e-3) if loss == "cross_entropy" else (largest < 1e-5)
 
 
 # Updates

@@ -1,5 +1,7 @@
 """Value transforms, categorical values, gradient gates, the moving moment and masked means."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,6 +125,49 @@ def test_two_hot_gradient_on_an_atom_and_outside_is_zero(x):
 def test_a_uniform_value_head_does_not_pull_a_zero_return():
     # Fresh heads: every return is exactly 0 and every log-probability -log 601, so no direction is better.
     assert jax.grad(two_hot_loss)(0.0, jnp.zeros(601), 300.0) == 0
+
+
+SHIFT_ON_PAPER = [
+    (1.0, 1.0, [0.0, 0.0, 0.5, 0.25, 0.25]),  # -1, 0 and 1 become 0, 1 and 2
+    (0.0, -1.0, [0.0, 0.25, 0.25, 0.5, 0.0]),  # a negative scale mirrors
+    (0.25, 0.5, [0.0, 0.125, 0.625, 0.25, 0.0]),  # -1/4, 1/4 and 3/4: split by distance
+    (3.0, 1.0, [0.0, 0.0, 0.0, 0.0, 1.0]),  # beyond the atoms: all on the last
+]
+
+
+@pytest.mark.parametrize(("shift", "scale", "expected"), SHIFT_ON_PAPER)
+def test_shift_categorical_on_paper(shift, scale, expected):
+    """On the atoms -2 .. 2, without the value transform."""
+    probs = jnp.array([0.0, 0.5, 0.25, 0.25, 0.0])
+    out = transforms.shift_categorical(probs, jnp.array(shift), jnp.array(scale), 2.0, transform=False)
+    np.testing.assert_allclose(out, expected, atol=1e-6)
+
+
+def test_shift_categorical_equals_rlax_and_the_slow_loop():
+    rng = np.random.default_rng(0)
+    probs, shift, scale = rng.dirichlet(np.ones(21), 6), rng.normal(size=6), rng.uniform(-1, 1, 6)
+    out = transforms.shift_categorical(*(jnp.asarray(x, jnp.float32) for x in (probs, shift, scale)), 2.5)
+    atoms = jnp.linspace(-2.5, 2.5, 21)
+    options = types.SimpleNamespace(bins=21, bins_max=2.5, value_transform=True)
+    for i in range(6):
+        expected = references.projected(options, probs[i], shift[i], scale[i])
+        np.testing.assert_allclose(out[i], expected, atol=1e-5)
+        if scale[i] > 0:  # rlax wants its atoms in order
+            moved = transforms.signed_hyperbolic(shift[i] + scale[i] * transforms.signed_parabolic(atoms))
+            theirs = references.rlax.categorical_l2_project(moved, jnp.asarray(probs[i], jnp.float32), atoms)
+            np.testing.assert_allclose(out[i], theirs, atol=1e-5)
+
+
+def test_shift_categorical_passes_gradients_to_everything():
+    probs = jnp.array([0.1, 0.5, 0.2, 0.1, 0.1])
+
+    def mean(probs, shift, scale):
+        return transforms.shift_categorical(probs, shift, scale, 2.0, transform=False) @ jnp.arange(-2.0, 3.0)
+
+    # the mean is sum_i p_i (shift + scale x_i) inside the atoms
+    grads = jax.grad(mean, (0, 1, 2))(probs, jnp.array(0.1), jnp.array(0.5))
+    np.testing.assert_allclose(grads[0], 0.1 + 0.5 * np.arange(-2.0, 3.0), rtol=1e-5)
+    np.testing.assert_allclose(grads[1:], [1.0, probs @ jnp.arange(-2.0, 3.0)], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("transform", [True, False])

@@ -74,7 +74,7 @@ def test_names_of_no_file_are_one_line(name: str) -> None:
         ("train.num_envs=yes", "train.num_envs=True: give a whole number"),
         ("train.num_envs=0", "train.num_envs=0: give more than 0"),
         ("sc.include_root=1", "sc.include_root=1: give true or false"),
-        ("sc.loss=huber", "sc.loss='huber': choose 'cross_entropy' or 'squared'"),
+        ("sc.loss=huber", "sc.loss='huber': choose 'cross_entropy', 'distributional', 'centred' or"),
         ("hyper.discount=2", "hyper.discount=2: give 1 or less"),
         ("hyper.discount=.nan", "hyper.discount=nan: give a finite number"),
         ("hyper.gates=[[1], 2, 3]", "give three numbers from 0 to 1"),

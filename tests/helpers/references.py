@@ -26,6 +26,12 @@ def hyperbolic(x):
     return np.sign(x) * (np.sqrt(np.abs(x) + 1) - 1) + 1e-3 * x
 
 
+def inverse_hyperbolic(x):
+    """h^-1(x) as MuZero prints it."""
+    root = (np.sqrt(1 + 4e-3 * (abs(x) + 1 + 1e-3)) - 1) / 2e-3
+    return np.sign(x) * (root**2 - 1)
+
+
 def lambda_returns(reward, discount, v_next, lambda_):
     """The weighted sum of all n-step returns: (1 - lambda) sum_n lambda^(n-1) G^(n), the longest takes the rest."""
     reward, discount, v_next = (np.asarray(x, np.float64) for x in (reward, discount, v_next))
@@ -298,22 +304,37 @@ def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled)
     )
 
 
-def sc_loss(cfg, muesli, live, target, outputs, values):
+def projected(cfg, probs, shift, scale):
+    """The distribution [bins] of shift + scale X, X on the atoms with probabilities [bins], one atom at a time."""
+    atoms, out = np.linspace(-cfg.bins_max, cfg.bins_max, cfg.bins), np.zeros(cfg.bins)
+    for atom, p in zip(atoms, probs, strict=True):
+        raw = shift + scale * (inverse_hyperbolic(atom) if cfg.value_transform else atom)
+        x = float(np.clip(hyperbolic(raw) if cfg.value_transform else raw, -cfg.bins_max, cfg.bins_max))
+        out += p * np.maximum(0, 1 - np.abs(x - atoms) / (atoms[1] - atoms[0]))
+    return out
+
+
+def sc_loss(cfg, muesli, live, target, outputs, values, end, end_value, scale):
     """L_sc (paper Eq. 8) of targets [n, M] and of what is compared with them: logits [n, M, bins], raw values [n, M].
 
-    live: bool [M], the rollouts that count.   cfg, muesli: the options.
+    live: bool [M], the rollouts that count.   end [M, bins], end_value [M]: of the last state.   scale: [n] of a value
+    there.   cfg, muesli: the options.
     """
-    terms = []
-    for k in range(len(target)):
-        term = []
-        for m in np.flatnonzero(live):
-            if cfg.loss == "cross_entropy":  # L12
-                term.append(categorical_loss(muesli, outputs[k, m], target[k, m]))
-            else:
-                h = hyperbolic if muesli.value_transform else float
-                term.append(0.5 * (h(target[k, m]) - h(values[k, m])) ** 2)
-        terms.append(np.mean(term))
-    return np.mean(terms) if cfg.reduction == "mean" else np.sum(terms)  # L3
+    h = hyperbolic if muesli.value_transform else float
+
+    def distance(k, m):
+        g, v, out = target[k, m], values[k, m], outputs[k, m]
+        if cfg.loss == "distributional":
+            p = projected(muesli, softmax(end[m]), g - scale[k] * end_value[m], scale[k])
+            return sum(x * (np.log(x) - np.log(y)) for x, y in zip(p, softmax(out), strict=True) if x > 0)
+        if cfg.loss == "squared":
+            return 0.5 * (h(g) - h(v)) ** 2
+        literal = categorical_loss(muesli, out, g)
+        return literal - categorical_loss(muesli, out, v) if cfg.loss == "centred" else literal  # L12
+
+    terms = [np.mean([distance(k, m) for m in np.flatnonzero(live)]) for k in range(len(target))]
+    one_step = {"one_plus_mean": 1 / muesli.unroll, "sum": 1, "mean": 1 / (muesli.unroll + 1)}[muesli.unroll_reduction]
+    return {"mean": np.mean(terms), "sum": np.sum(terms), "per_step": np.sum(terms) * one_step}[cfg.reduction]  # L3
 
 
 def tabular_errors(transitions, rewards, values, policy, discount, last):
