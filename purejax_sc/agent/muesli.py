@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from purejax_sc.agent import consistency, losses, returns, transforms
+from purejax_sc.agent import consistency, diagnostics, losses, returns, transforms
 from purejax_sc.agent.transforms import masked_logits, masked_mean, scale_gradient
 from purejax_sc.config import Config, Hyper, MuesliConfig
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
@@ -74,7 +74,8 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         )
 
         def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
-            grounded, roots, metrics = grounded_loss(config.muesli, model, params, batch, targets, hyper, axis)
+            terms, roots, metrics = grounded_terms(config.muesli, model, params, batch, targets, hyper, axis)
+            grounded = sum(terms.values(), start=jnp.zeros(()))
             if config.sc.update == "none":
                 return grounded, metrics
             sc, sc_metrics = sc_loss(config, model, sc_params, batch, roots, gamma, key_sc, hyper, axis)
@@ -87,6 +88,8 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         if config.sc.update != "none":
             add = partial(jax.tree.map, jnp.add)
             grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
+        if config.metrics.gradients:
+            metrics |= _gradient_metrics(config, model, state.params, batch, targets, gamma, key_sc, hyper, axis)
         grads, total, metrics, target_metrics = transforms.device_mean((grads, total, metrics, target_metrics), axis)
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
             steps, opt_state = optimiser.update(grads, state.opt_state)
@@ -99,6 +102,30 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         return LearnerState(params, target, opt_state, moment, state.updates + 1), metrics
 
     return Learner(init, update)
+
+
+def _gradient_metrics(
+    config: Config,
+    model: Model,
+    params: Params,
+    batch: Sequence,
+    targets: "Targets",
+    gamma: Scalar,
+    key: Key,
+    hyper: Hyper,
+    axis: str | None,
+) -> Metrics:
+    """Gradients by term and by part. Without self-consistency, those that SC-Direct would have."""
+    measured = config
+    if config.sc.update == "none":
+        measured = config.model_copy(update={"sc": config.sc.model_copy(update={"update": "direct"})})
+
+    def terms(params: Params) -> tuple[dict[str, Array], Metrics]:
+        grounded, roots, _ = grounded_terms(config.muesli, model, params, batch, targets, hyper, axis)
+        sc, metrics = sc_loss(measured, model, params, batch, roots, gamma, key, hyper, axis)
+        return grounded | {"sc": hyper.sc_weight * sc}, metrics
+
+    return diagnostics.gradient_metrics(lambda params: terms(params)[0], params, axis) | terms(params)[1]
 
 
 # Targets
@@ -274,7 +301,7 @@ class UnrollTargets(NamedTuple):
     masks: losses.UnrollMasks
 
 
-def grounded_loss(
+def grounded_terms(
     cfg: MuesliConfig,
     model: Model,
     params: Params,
@@ -282,8 +309,9 @@ def grounded_loss(
     targets: Targets,
     hyper: Hyper,
     axis: str | None = None,
-) -> tuple[Array, Roots, Metrics]:
-    """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps (paper Eq. 2)."""
+) -> tuple[dict[str, Array], Roots, Metrics]:
+    """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps: the weighted terms of
+    paper Eq. 2, whose sum is the loss."""
     check_batch(batch)
     time_batch, mean = batch.action.shape, partial(masked_mean, axis=axis)
     obs = jax.tree.map(lambda x: x[:-1], batch.obs)
@@ -322,6 +350,7 @@ def grounded_loss(
         "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1), obs.valid),
         "kl_cmpo": mean(_kl(targets.policy, log_pi), obs.valid),
     } | _value_errors(model, out_v0, out.value, wanted.value, known, mean)
+    metrics |= _root_gaps(model, out_v0, out.value, wanted.masks.live, mean)
     return _weighted(cfg, hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, logits), metrics
 
 
@@ -359,17 +388,18 @@ def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits
 
 def _weighted(
     cfg: MuesliConfig, hyper: Hyper, pg: Array, cmpo: Array, pi_k: Array, v0: Array, v_k: Array, r_k: Array
-) -> Array:
-    """The weighted sum of the losses (paper Eq. 2); those with _k are [K], one per model step."""
-    k_max, (scale_0, scale_k) = cfg.unroll, _unroll_scales(cfg)
-    policy = hyper.cmpo_weight * cmpo + hyper.model_policy_weight * jnp.mean(pi_k)
-    return (
-        hyper.pg_weight * (pg + policy if cfg.pg_scope == "policy" else pg)  # L1
-        + (0.0 if cfg.pg_scope == "policy" else policy)
-        + hyper.value_weight * scale_0 * v0
-        + hyper.model_value_weight * scale_k * jnp.sum(v_k)
-        + hyper.reward_weight * (1 / k_max if cfg.unroll_reduction == "mean" else scale_k) * jnp.sum(r_k)
-    )
+) -> dict[str, Array]:
+    """The losses with their weights (paper Eq. 2); those with _k are [K], one per model step."""
+    scale_0, scale_k = _unroll_scales(cfg)
+    scale_policy = hyper.pg_weight if cfg.pg_scope == "policy" else 1.0  # L1
+    return {
+        "pg": hyper.pg_weight * pg,
+        "cmpo": scale_policy * hyper.cmpo_weight * cmpo,
+        "model_policy": scale_policy * hyper.model_policy_weight * jnp.mean(pi_k),
+        "value": hyper.value_weight * scale_0 * v0,
+        "model_value": hyper.model_value_weight * scale_k * jnp.sum(v_k),
+        "reward": hyper.reward_weight * (1 / cfg.unroll if cfg.unroll_reduction == "mean" else scale_k) * jnp.sum(r_k),
+    }
 
 
 def _unroll_scales(cfg: MuesliConfig) -> tuple[float, float]:
@@ -385,6 +415,17 @@ def _value_errors(
     v = jnp.reshape(model.decode(jnp.concatenate([out_v0, out_v])), v_target.shape)
     error = jax.vmap(mean)(jnp.abs(v - v_target), known)
     return {f"value_error_{k}": error[k] for k in range(error.shape[0])}
+
+
+def _root_gaps(
+    model: Model, out_v0: Array, out_v: Array, live: Array, mean: Callable[[Array, Array], Array]
+) -> Metrics:
+    """Mean |v^k - v^0 at the real state k steps on| in raw units, by k: two predictions of the same network, without
+    the noise of returns and without the zeros beyond the ends of episodes."""
+    v = jnp.reshape(model.decode(jnp.concatenate([out_v0, out_v])), live.shape)
+    there = jnp.stack([losses.shift(v[0], k) for k in range(1, v.shape[0])])
+    gap = jax.vmap(mean)(jnp.abs(v[1:] - there), live[1:])
+    return {f"root_gap_{k + 1}": gap[k] for k in range(gap.shape[0])}
 
 
 # Self-consistency
@@ -425,7 +466,18 @@ def sc_loss(
     v = jax.vmap(model.decode)(errors.prediction)
     td = jax.vmap(mean, (0, None))(jnp.abs(v - errors.target), live)
     first = 0 if cfg.include_root else 1
-    return total, {"loss_sc": total} | {f"sc_error_{k + first}": td[k] for k in range(td.shape[0])}
+    metrics = {"loss_sc": total} | {f"sc_error_{k + first}": td[k] for k in range(td.shape[0])}
+    return total, metrics | (_sc_scale(config, v, errors, live, mean) if config.metrics.gradients else {})
+
+
+def _sc_scale(
+    config: Config, v: Array, errors: consistency.ScErrors, live: Array, mean: Callable[[Array, Array], Array]
+) -> Metrics:
+    """The inconsistency against the spread of what is predicted, both in transformed units."""
+    h = transforms.signed_hyperbolic if config.muesli.value_transform else (lambda x: x)
+    td = jax.vmap(mean, (0, None))(jnp.abs(h(v) - h(errors.target)), live)
+    spread = jax.vmap(mean, (0, None))(diagnostics.spread(errors.prediction, config.muesli.bins_max), live)
+    return {"sc_td": jnp.mean(td), "sc_spread": jnp.mean(spread)}
 
 
 def _choose_starts(

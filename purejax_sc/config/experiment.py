@@ -10,7 +10,14 @@ from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig, read_hyper
 from purejax_sc.config.base import MOST, Section
 from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig, family_of
 from purejax_sc.config.networks import NetworkConfig, read_network
-from purejax_sc.config.training import ArenaConfig, CheckpointConfig, HostConfig, ReplayConfig, TrainConfig
+from purejax_sc.config.training import (
+    ArenaConfig,
+    CheckpointConfig,
+    HostConfig,
+    MetricsConfig,
+    ReplayConfig,
+    TrainConfig,
+)
 
 # the options of the network's kind
 Network = Annotated[SerializeAsAny[NetworkConfig], BeforeValidator(read_network)]
@@ -30,6 +37,7 @@ class Config(Section):
     host: HostConfig = HostConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     arena: ArenaConfig = ArenaConfig()
+    metrics: MetricsConfig = MetricsConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
     hyper: Annotated[Hyper, BeforeValidator(read_hyper)] = Hyper()

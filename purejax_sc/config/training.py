@@ -41,6 +41,14 @@ class CheckpointConfig(Section):
     replay: bool = True  # False leaves the replay out: smaller, and a resumed run starts with an empty one
 
 
+class MetricsConfig(Section):
+    """What is logged beside the losses."""
+
+    gradients: bool = (
+        False  # norms and cosines of the gradients by loss term: an update then takes several times as long
+    )
+
+
 class ArenaConfig(Section):
     """Games of two players: the agent is judged at every log point. It draws its moves from its policy."""
 

@@ -148,7 +148,7 @@ def loss_function(config):
     model = make_model(config, SPEC)
 
     def loss(params, batch, targets, hyper):
-        return muesli.grounded_loss(config.muesli, model, params, batch, targets, hyper)[0]
+        return sum(muesli.grounded_terms(config.muesli, model, params, batch, targets, hyper)[0].values())
 
     return jax.jit(loss), jax.jit(jax.grad(loss))
 
@@ -450,6 +450,42 @@ def test_metrics_are_the_same_for_every_update():
         assert all(x.shape == () and x.dtype == jnp.float32 for x in metrics.values())
         names.add(frozenset(k for k in metrics if not k.startswith(("sc_", "loss_sc"))))
     assert len(names) == 1
+
+
+@pytest.mark.parametrize("update", ["none", "direct"])
+def test_logging_gradients_changes_no_parameter(update):
+    states, metrics = [], []
+    for gradients in (False, True):
+        config, _, learner, state = make(sc={"update": update}, metrics={"gradients": gradients})
+        new, logged = jax.jit(learner.update)(state, batch_of(jax.random.key(4)), KEY, hyper_of(config))
+        states.append(plain(new.params))
+        metrics.append(logged)
+    assert_close(*states, rtol=1e-5, atol=1e-7)
+    added = metrics[1].keys() - metrics[0].keys()
+    assert {"norm_encoder_pg", "norm_value_sc", "cosine_dynamics", "cosine_encoder_value", "sc_spread"} <= added
+    assert metrics[1]["norm_encoder_sc"] > 0
+    assert metrics[1]["norm_value_pg"] == 0
+
+
+def test_the_gap_to_the_root_head_counts_live_steps_alone():
+    config, model, learner, state = make()
+    batch = batch_of(jax.random.key(4))
+    _, metrics = jax.jit(learner.update)(state, batch, KEY, hyper_of(config))
+    params, known = (
+        state.params,
+        references.follow_episodes(np.asarray(batch.discount), np.asarray(batch.obs.valid[:-1]), config.muesli.unroll),
+    )
+    e = rows(model.encode(params.encoder, jax.tree.map(lambda x: x[:-1], batch.obs), ())[0])
+    v_0 = np.reshape(model.decode(model.root_value(params.root_value, e)), (T, B))
+    z, gaps = model.start(params.dynamics, e), []
+    for k in range(1, config.muesli.unroll + 1):
+        a = rows(jax.nn.one_hot(jnp.roll(batch.action, 1 - k, axis=0), A))
+        z, _ = model.step(params.dynamics, params.reward, z, a)
+        v = np.reshape(model.decode(model.value(params.value, z)), (T, B))
+        live = np.argwhere(known[k] == "live")
+        gaps.append(np.mean([abs(v[t, b] - v_0[t + k, b]) for t, b in live]) if len(live) else 0.0)
+    logged = [metrics[f"root_gap_{k}"] for k in range(1, config.muesli.unroll + 1)]
+    np.testing.assert_allclose(logged, gaps, rtol=1e-4, atol=1e-6)
 
 
 def test_hyper_fields_stay_numbers_only():
