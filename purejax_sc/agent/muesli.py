@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 
 from purejax_sc.agent import consistency, diagnostics, losses, returns, transforms
-from purejax_sc.agent.transforms import masked_logits, masked_mean, scale_gradient
+from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
 from purejax_sc.config import Config, Hyper, MuesliConfig
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
 
@@ -43,6 +43,18 @@ class Targets(NamedTuple):
     policy: Array
     value: Array
     adv: Array
+
+
+class Entries(NamedTuple):
+    """What the losses are means over.
+
+    valid: [T, B] the roots.   live, known: [K + 1, T, B] the states k model steps after a root of which the data tells
+    all, or all but the policy (`losses.UnrollMasks`: known is live or absorbed).
+    """
+
+    valid: Counted
+    live: Counted
+    known: Counted
 
 
 class Roots(NamedTuple):
@@ -69,16 +81,17 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         key_targets, key_sc = jax.random.split(key)
         # The sign of gamma inside the model: in self-play the mover changes at every step.
         gamma = -hyper.discount if spec.two_player else hyper.discount
+        entries = count_entries(config.muesli, batch, axis)
         targets, moment, target_metrics = make_targets(
-            config.muesli, model, state, batch, gamma, key_targets, hyper, axis
+            config.muesli, model, state, batch, entries, gamma, key_targets, hyper, axis
         )
 
         def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
-            terms, roots, metrics = grounded_terms(config.muesli, model, params, batch, targets, hyper, axis)
+            terms, roots, metrics = grounded_terms(config.muesli, model, params, batch, targets, entries, hyper)
             grounded = sum(terms.values(), start=jnp.zeros(()))
             if config.sc.update == "none":
                 return grounded, metrics
-            sc, sc_metrics = sc_loss(config, model, sc_params, batch, roots, gamma, key_sc, hyper, axis)
+            sc, sc_metrics = sc_loss(config, model, sc_params, batch, roots, entries, gamma, key_sc, hyper, axis)
             return grounded + hyper.sc_weight * sc, metrics | sc_metrics
 
         # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
@@ -89,7 +102,9 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
             add = partial(jax.tree.map, jnp.add)
             grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
         if config.metrics.gradients:
-            metrics |= _gradient_metrics(config, model, state.params, batch, targets, gamma, key_sc, hyper, axis)
+            metrics |= _gradient_metrics(
+                config, model, state.params, batch, targets, entries, gamma, key_sc, hyper, axis
+            )
         grads, total, metrics, target_metrics = transforms.device_mean((grads, total, metrics, target_metrics), axis)
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
             steps, opt_state = optimiser.update(grads, state.opt_state)
@@ -109,7 +124,8 @@ def _gradient_metrics(
     model: Model,
     params: Params,
     batch: Sequence,
-    targets: "Targets",
+    targets: Targets,
+    entries: Entries,
     gamma: Scalar,
     key: Key,
     hyper: Hyper,
@@ -121,11 +137,18 @@ def _gradient_metrics(
         measured = config.model_copy(update={"sc": config.sc.model_copy(update={"update": "direct"})})
 
     def terms(params: Params) -> tuple[dict[str, Array], Metrics]:
-        grounded, roots, _ = grounded_terms(config.muesli, model, params, batch, targets, hyper, axis)
-        sc, metrics = sc_loss(measured, model, params, batch, roots, gamma, key, hyper, axis)
+        grounded, roots, _ = grounded_terms(config.muesli, model, params, batch, targets, entries, hyper)
+        sc, metrics = sc_loss(measured, model, params, batch, roots, entries, gamma, key, hyper, axis)
         return grounded | {"sc": hyper.sc_weight * sc}, metrics
 
     return diagnostics.gradient_metrics(lambda params: terms(params)[0], params, axis) | terms(params)[1]
+
+
+def count_entries(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -> Entries:
+    """The entries of a batch, counted over the devices that share it."""
+    masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], cfg.unroll)
+    entries: Entries = transforms.count_masks((masks.live[0], masks.live, masks.live | masks.absorbed), axis)
+    return Entries(*entries)
 
 
 # Targets
@@ -136,6 +159,7 @@ def make_targets(
     model: Model,
     state: LearnerState,
     batch: Sequence,
+    entries: Entries,
     gamma: Scalar,
     key: Key,
     hyper: Hyper,
@@ -164,17 +188,16 @@ def make_targets(
         v_next = jnp.concatenate([hyper.lambda_ * value[1:] + (1 - hyper.lambda_) * v_prior[1:-1], v_prior[-1:]])
         g = batch.reward + discount_t * v_next
 
-    mean = partial(masked_mean, axis=axis)
     adv = g - v_baseline[:-1]
-    square = transforms.device_mean(mean(adv**2, valid[:-1]), axis)
+    square = transforms.device_mean(masked_mean(adv**2, *entries.valid), axis)
     moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
     sigma = transforms.moment_scale(moment, hyper.moment_epsilon)
     policy, clipped = _cmpo(cfg, q, v_prior, sigma, log_prior, hyper.cmpo_clip)
     metrics = {
         "sigma": sigma,
-        "rho": mean(rho, valid[:-1]),
-        "value_target": mean(value, valid[:-1]),
-        "adv_clipped": mean(clipped, valid[:-1]),
+        "rho": masked_mean(rho, *entries.valid),
+        "value_target": masked_mean(value, *entries.valid),
+        "adv_clipped": masked_mean(clipped, *entries.valid),
     }
     targets = Targets(policy[:-1], value, adv / sigma)
     return jax.tree.map(jax.lax.stop_gradient, (targets, moment, metrics))
@@ -290,15 +313,14 @@ class Unrolled(NamedTuple):
 
 
 class UnrollTargets(NamedTuple):
-    """What the model is trained to say, and where that is known. Constants.
+    """What the model is trained to say. Constants.
 
-    value: [K + 1, T, B] raw.   reward: [K, T, B] raw.   policy: [K, T, B, A], of k = 1 .. K.   masks: UnrollMasks.
+    value: [K + 1, T, B] raw.   reward: [K, T, B] raw.   policy: [K, T, B, A], of k = 1 .. K.
     """
 
     value: Array
     reward: Array
     policy: Array
-    masks: losses.UnrollMasks
 
 
 def grounded_terms(
@@ -307,39 +329,41 @@ def grounded_terms(
     params: Params,
     batch: Sequence,
     targets: Targets,
+    entries: Entries,
     hyper: Hyper,
-    axis: str | None = None,
 ) -> tuple[dict[str, Array], Roots, Metrics]:
     """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps: the weighted terms of
     paper Eq. 2, whose sum is the loss."""
     check_batch(batch)
-    time_batch, mean = batch.action.shape, partial(masked_mean, axis=axis)
+    time_batch = batch.action.shape
     obs = jax.tree.map(lambda x: x[:-1], batch.obs)
     e = flat(model.encode(params.encoder, obs, batch.carry)[0])
     logits = jnp.reshape(model.root_policy(params.root_policy, e), (*time_batch, -1))
     logits = masked_logits(logits, obs.legal)
     out_v0 = model.root_value(params.root_value, e)
     out = _unroll(cfg, model, params, e, batch.action, logits.shape[-1])
-    wanted = _unroll_targets(cfg, batch, targets, logits)
-    known = wanted.masks.live | wanted.masks.absorbed
+    wanted = _unroll_targets(cfg, batch, targets, entries.live.mask, logits)
 
     def categorical(out: Array, target: Array) -> Array:
         probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max, cfg.value_transform)
         return losses.cross_entropy(out, probs)
 
-    def per_step(loss: Array, mask: Array) -> Array:
-        """Mean over the known roots of every model step: [K * M] -> [K]."""
-        return jax.vmap(mean)(jnp.reshape(loss, mask.shape), mask)
+    def per_step(loss: Array, entries: Counted) -> Array:
+        """Mean over the entries of every model step: [K * M] -> [K]."""
+        return jax.vmap(masked_mean)(jnp.reshape(loss, entries.mask.shape), *entries)
+
+    def mean(loss: Array) -> Array:
+        return masked_mean(loss, *entries.valid)
 
     log_pi = jax.nn.log_softmax(logits)
     rho = _ratio(log_pi, batch.logits, batch.action)
     weight = jnp.minimum(1.0, rho) if cfg.clip_pg_ratio else rho  # L14
-    pg = mean(losses.policy_gradient(logits, batch.action, weight, targets.adv), obs.valid)
-    cmpo = mean(losses.cross_entropy(logits, targets.policy), obs.valid)
-    v0 = mean(jnp.reshape(categorical(out_v0, wanted.value[0]), time_batch), obs.valid)
-    v_k = per_step(categorical(out.value, flat(wanted.value[1:])), known[1:])
-    r_k = per_step(categorical(out.reward, flat(wanted.reward)), known[:-1])
-    pi_k = per_step(losses.cross_entropy(out.policy, flat(flat(wanted.policy))), wanted.masks.live[1:])
+    pg = mean(losses.policy_gradient(logits, batch.action, weight, targets.adv))
+    cmpo = mean(losses.cross_entropy(logits, targets.policy))
+    v0 = mean(jnp.reshape(categorical(out_v0, wanted.value[0]), time_batch))
+    v_k = per_step(categorical(out.value, flat(wanted.value[1:])), _steps(entries.known, 1, None))
+    r_k = per_step(categorical(out.reward, flat(wanted.reward)), _steps(entries.known, 0, -1))
+    pi_k = per_step(losses.cross_entropy(out.policy, flat(flat(wanted.policy))), _steps(entries.live, 1, None))
     metrics = {
         "loss_pg": pg,
         "loss_cmpo": cmpo,
@@ -347,10 +371,9 @@ def grounded_terms(
         "loss_value": v0,
         "loss_model_value": jnp.mean(v_k),
         "loss_reward": jnp.mean(r_k),
-        "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1), obs.valid),
-        "kl_cmpo": mean(_kl(targets.policy, log_pi), obs.valid),
-    } | _value_errors(model, out_v0, out.value, wanted.value, known, mean)
-    metrics |= _root_gaps(model, out_v0, out.value, wanted.masks.live, mean)
+        "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)),
+        "kl_cmpo": mean(_kl(targets.policy, log_pi)),
+    } | _value_metrics(model, out_v0, out.value, wanted.value, entries)
     return _weighted(cfg, hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, logits), metrics
 
 
@@ -370,20 +393,22 @@ def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: A
     return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_all), out_pi)
 
 
-def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, logits: Array) -> UnrollTargets:
+def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, live: Array, logits: Array) -> UnrollTargets:
     """The targets of the K steps after every root: values and rewards are 0 beyond the end of an episode."""
     k_max = cfg.unroll
-    masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], k_max)
     values = [losses.shift(targets.value, k) for k in range(k_max + 1)]
     rewards = [losses.shift(batch.reward, k) for k in range(k_max)]
     distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
     return UnrollTargets(
-        jnp.where(masks.live, jnp.stack(values), 0.0),
-        jnp.where(masks.live[:-1], jnp.stack(rewards), 0.0),
+        jnp.where(live, jnp.stack(values), 0.0),
+        jnp.where(live[:-1], jnp.stack(rewards), 0.0),
         jnp.stack(policies),
-        masks,
     )
+
+
+def _steps(entries: Counted, first: int, end: int | None) -> Counted:
+    return Counted(entries.mask[first:end], entries.size[first:end])
 
 
 def _weighted(
@@ -408,24 +433,18 @@ def _unroll_scales(cfg: MuesliConfig) -> tuple[float, float]:
     return scales[cfg.unroll_reduction]  # L2
 
 
-def _value_errors(
-    model: Model, out_v0: Array, out_v: Array, v_target: Array, known: Array, mean: Callable[[Array, Array], Array]
-) -> Metrics:
-    """Mean |v^k - V_{t+k}| in raw units, by k: a degenerate self-consistent model shows here."""
+def _value_metrics(model: Model, out_v0: Array, out_v: Array, v_target: Array, entries: Entries) -> Metrics:
+    """How far the values are off, in raw units, by k: a degenerate self-consistent model shows here.
+
+    value_error_k: mean |v^k - V_{t+k}|.   root_gap_k: mean |v^k - v^0 of the real state k steps on|, two predictions of
+    the same network, without the noise of returns and without the zeros beyond the ends of episodes.
+    """
     v = jnp.reshape(model.decode(jnp.concatenate([out_v0, out_v])), v_target.shape)
-    error = jax.vmap(mean)(jnp.abs(v - v_target), known)
-    return {f"value_error_{k}": error[k] for k in range(error.shape[0])}
-
-
-def _root_gaps(
-    model: Model, out_v0: Array, out_v: Array, live: Array, mean: Callable[[Array, Array], Array]
-) -> Metrics:
-    """Mean |v^k - v^0 at the real state k steps on| in raw units, by k: two predictions of the same network, without
-    the noise of returns and without the zeros beyond the ends of episodes."""
-    v = jnp.reshape(model.decode(jnp.concatenate([out_v0, out_v])), live.shape)
+    error = jax.vmap(masked_mean)(jnp.abs(v - v_target), *entries.known)
     there = jnp.stack([losses.shift(v[0], k) for k in range(1, v.shape[0])])
-    gap = jax.vmap(mean)(jnp.abs(v[1:] - there), live[1:])
-    return {f"root_gap_{k + 1}": gap[k] for k in range(gap.shape[0])}
+    gap = jax.vmap(masked_mean)(jnp.abs(v[1:] - there), *_steps(entries.live, 1, None))
+    metrics = {f"value_error_{k}": error[k] for k in range(error.shape[0])}
+    return metrics | {f"root_gap_{k + 1}": gap[k] for k in range(gap.shape[0])}
 
 
 # Self-consistency
@@ -437,6 +456,7 @@ def sc_loss(
     params: Params,
     batch: Sequence,
     roots: Roots,
+    entries: Entries,
     gamma: Scalar,
     key: Key,
     hyper: Hyper,
@@ -445,9 +465,9 @@ def sc_loss(
     """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
     check_batch(batch)
     chex.assert_equal_shape([roots.logits, batch.logits])
-    cfg, mean = config.sc, partial(masked_mean, axis=axis)
+    cfg = config.sc
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
-    e, logits, live, starts = _choose_starts(config, batch, roots, key_roots, hyper)
+    e, logits, live, starts = _choose_starts(config, batch, roots, entries, key_roots, hyper, axis)
     if cfg.noise_on == "encoding":  # N7
         e = consistency.perturb(key_noise, e, hyper.latent_noise)
         logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
@@ -459,34 +479,32 @@ def sc_loss(
     # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
     gates, root = cfg.gates if hyper.gates is None else hyper.gates, e if cfg.include_root else None
     errors = consistency.sc_errors(model, params, rollout, gamma, gates, root=root, include_last=cfg.include_last)
-    per_term = jax.vmap(mean, (0, None))(_sc_distance(config, model, errors), live)
+    mean = jax.vmap(lambda x: masked_mean(x, *live))
+    per_term = mean(_sc_distance(config, model, errors))
     total = jnp.mean(per_term) if cfg.reduction == "mean" else jnp.sum(per_term)
     if cfg.reduction == "per_step":  # L3
         total *= _unroll_scales(config.muesli)[1]
     v = jax.vmap(model.decode)(errors.prediction)
-    td = jax.vmap(mean, (0, None))(jnp.abs(v - errors.target), live)
+    td = mean(jnp.abs(v - errors.target))
     first = 0 if cfg.include_root else 1
     metrics = {"loss_sc": total} | {f"sc_error_{k + first}": td[k] for k in range(td.shape[0])}
-    return total, metrics | (_sc_scale(config, v, errors, live, mean) if config.metrics.gradients else {})
+    return total, metrics | (_sc_scale(config, v, errors, mean) if config.metrics.gradients else {})
 
 
-def _sc_scale(
-    config: Config, v: Array, errors: consistency.ScErrors, live: Array, mean: Callable[[Array, Array], Array]
-) -> Metrics:
+def _sc_scale(config: Config, v: Array, errors: consistency.ScErrors, mean: Callable[[Array], Array]) -> Metrics:
     """The inconsistency against the spread of what is predicted, both in transformed units."""
     h = transforms.signed_hyperbolic if config.muesli.value_transform else (lambda x: x)
-    td = jax.vmap(mean, (0, None))(jnp.abs(h(v) - h(errors.target)), live)
-    spread = jax.vmap(mean, (0, None))(diagnostics.spread(errors.prediction, config.muesli.bins_max), live)
-    return {"sc_td": jnp.mean(td), "sc_spread": jnp.mean(spread)}
+    spread = diagnostics.spread(errors.prediction, config.muesli.bins_max)
+    return {"sc_td": jnp.mean(mean(jnp.abs(h(v) - h(errors.target)))), "sc_spread": jnp.mean(mean(spread))}
 
 
 def _choose_starts(
-    config: Config, batch: Sequence, roots: Roots, key: Key, hyper: Hyper
-) -> tuple[Array, Array, Array, consistency.StartStates]:
-    """The M states that rollouts start from: e [M, ...], policy logits [M, A], which count bool [M], what is known."""
+    config: Config, batch: Sequence, roots: Roots, entries: Entries, key: Key, hyper: Hyper, axis: str | None
+) -> tuple[Array, Array, Counted, consistency.StartStates]:
+    """The M states that rollouts start from: e [M, ...], policy logits [M, A], those that count [M], what is known."""
     cfg, replays = config.sc, config.sc.control.replays
     e = roots.e if cfg.encoder_gradient else jax.lax.stop_gradient(roots.e)  # L11
-    logits, live, legal = flat(roots.logits), flat(batch.obs.valid[:-1]), flat(batch.obs.legal[:-1])
+    logits, live, legal = flat(roots.logits), flat(entries.valid.mask), flat(batch.obs.legal[:-1])
     actions, logits_mu = flat(batch.action)[None], None
     if replays:
         actions = jnp.stack([flat(losses.shift(batch.action, k)) for k in range(cfg.unroll)])
@@ -498,7 +516,14 @@ def _choose_starts(
         e, logits, live, legal = (x[index] for x in (e, logits, live, legal))
         actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
     starts = consistency.StartStates(legal, actions, logits_mu, hyper.epsilon, cfg.original_correction)
-    return e, logits, live, starts
+    everywhere = not replays and cfg.rollout_ratio == 1
+    counted = Counted(live, entries.valid.size) if everywhere else _count(live, axis)
+    return e, logits, counted, starts
+
+
+def _count(mask: Array, axis: str | None) -> Counted:
+    """A mask [M], counted over the devices that share the rollouts."""
+    return Counted(mask, transforms.count_masks(mask[None], axis).size)
 
 
 def _sc_distance(config: Config, model: Model, errors: consistency.ScErrors) -> Array:

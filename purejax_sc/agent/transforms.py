@@ -1,6 +1,6 @@
 """Value transforms, gradient gates and the moving moment. Pure functions on arrays."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -139,20 +139,34 @@ def moment_scale(moment: Moment, epsilon: Scalar) -> Array:
     return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + epsilon)
 
 
-def masked_mean(x: Array, mask: Array, axis: str | None = None) -> Array:
+class Counted(NamedTuple):
+    """Entries that a mean is over. mask: bool or 0/1 [..., T, B].   size: [...] how many, see `count_masks`."""
+
+    mask: Array
+    size: Array
+
+
+def count_masks(masks: Tree, axis: str | None = None) -> Tree:
+    """A `Counted` for every mask [T, B] or [K, T, B] of a tree, the latter counted step by step.
+
+    With `axis`, the devices along that mesh axis share the work, and the count is their mean count, so that the mean of
+    the devices' results is the mean over all entries, however unevenly they are spread. All counts are one message.
+    """
+    counts = jax.tree.map(lambda mask: jnp.sum(mask, axis=(-2, -1), dtype=jnp.float32), masks)
+    return jax.tree.map(Counted, masks, device_mean(counts, axis))
+
+
+def masked_mean(x: Array, mask: Array, size: Array | None = None) -> Array:
     """Mean of x over the entries where mask (bool or 0/1, same shape) holds; 0 where none does.
 
-    With `axis`, the devices along that mesh axis share the work: the entries are counted over all of them, so that
-    the mean of the devices' results is the mean over all entries, however unevenly they are spread.
+    size: [] what the sum is divided by, the entries of this mask unless given.
     """
     chex.assert_equal_shape([x, mask])
     chex.assert_type(x, float)
     weight = mask.astype(x.dtype)
-    count = jnp.sum(weight)
-    if axis is not None:
-        count = jax.lax.pmean(count, axis)
+    size = jnp.sum(weight) if size is None else size
     # The where keeps an infinite value at a masked entry from turning the sum into a NaN.
-    return jnp.sum(jnp.where(weight > 0, x, 0.0) * weight) / jnp.where(count > 0, count, 1.0)
+    return jnp.sum(jnp.where(weight > 0, x, 0.0) * weight) / jnp.where(size > 0, size, 1.0)
 
 
 def device_mean(tree: Tree, axis: str | None) -> Tree:

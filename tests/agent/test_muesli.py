@@ -46,7 +46,8 @@ def targets_function(config):
 
     @jax.jit
     def targets(state, batch, key, gamma, hyper):
-        return muesli.make_targets(config.muesli, model, state, batch, gamma, key, hyper)
+        entries = muesli.count_entries(config.muesli, batch)
+        return muesli.make_targets(config.muesli, model, state, batch, entries, gamma, key, hyper)
 
     return targets
 
@@ -148,7 +149,8 @@ def loss_function(config):
     model = make_model(config, SPEC)
 
     def loss(params, batch, targets, hyper):
-        return sum(muesli.grounded_terms(config.muesli, model, params, batch, targets, hyper)[0].values())
+        entries = muesli.count_entries(config.muesli, batch)
+        return sum(muesli.grounded_terms(config.muesli, model, params, batch, targets, entries, hyper)[0].values())
 
     return jax.jit(loss), jax.jit(jax.grad(loss))
 
@@ -283,7 +285,8 @@ def sc_loss_of(config, model):
         e = rows(model.encode(params.encoder, obs, ())[0])
         logits = jnp.reshape(model.root_policy(params.root_policy, e), (T, B, A))
         roots = muesli.Roots(e, transforms.masked_logits(logits, obs.legal))
-        return muesli.sc_loss(config, model, params, batch, roots, hyper.discount, key, hyper)[0]
+        entries = muesli.count_entries(config.muesli, batch)
+        return muesli.sc_loss(config, model, params, batch, roots, entries, hyper.discount, key, hyper)[0]
 
     return loss
 

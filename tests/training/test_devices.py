@@ -99,17 +99,18 @@ def lowered_chunk(num_seeds: int, data_shards: int) -> str:
 
 def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
     # the devices count 0, 1, 2 and 1 entries: (3 + 4 + 6 + 8) / 4
-    x = np.arange(1.0, 9.0, dtype=np.float32)
+    x = np.arange(1.0, 9.0, dtype=np.float32)[:, None]
     mask = np.isin(x, [3.0, 4.0, 6.0, 8.0])
 
     def part(x: jax.Array, mask: jax.Array) -> jax.Array:
-        return transforms.device_mean(transforms.masked_mean(x, mask, DATA), DATA)
+        counted = transforms.count_masks(mask, DATA)
+        return transforms.device_mean(transforms.masked_mean(x, *counted), DATA)
 
     parts = PartitionSpec(DATA)
     shared = jax.shard_map(part, mesh=mesh_of(4), in_specs=(parts, parts), out_specs=PartitionSpec(), check_vma=False)
     mean = jax.jit(shared)
     assert float(mean(x, mask)) == (3.0 + 4.0 + 6.0 + 8.0) / 4
-    assert float(mean(x, np.zeros(8, bool))) == 0.0
+    assert float(mean(x, np.zeros((8, 1), bool))) == 0.0
 
 
 @pytest.mark.parametrize(("num", "sc"), [(2, {"update": "direct", "policy": "original"}), (4, {"update": "none"})])
