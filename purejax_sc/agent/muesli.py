@@ -192,7 +192,7 @@ def make_targets(
     square = transforms.device_mean(masked_mean(adv**2, *entries.valid), axis)
     moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
     sigma = transforms.moment_scale(moment, hyper.moment_epsilon)
-    policy, clipped = _cmpo(cfg, q, v_prior, sigma, log_prior, hyper.cmpo_clip)
+    policy, clipped = _cmpo(cfg, q, v_prior, sigma * hyper.cmpo_temperature, log_prior, hyper.cmpo_clip)
     metrics = {
         "sigma": sigma,
         "rho": masked_mean(rho, *entries.valid),
@@ -287,13 +287,13 @@ def _value_target(cfg: MuesliConfig, g: Array, v_q: Array, q_taken: Array, v_pri
 
 
 def _cmpo(
-    cfg: MuesliConfig, q: ActionValues, v_prior: Array, sigma: Array, log_prior: Array, clip: Scalar
+    cfg: MuesliConfig, q: ActionValues, v_prior: Array, unit: Array, log_prior: Array, clip: Scalar
 ) -> tuple[Array, Array]:
-    """CMPO weights [T + 1, B, A], and the share [T, B] of advantages that the clip cut."""
+    """CMPO weights [T + 1, B, A], and the share [T, B] of advantages, in this unit, that the clip cut."""
     if cfg.cmpo == "exact":
-        adv = (q.table - v_prior[..., None]) / sigma
+        adv = (q.table - v_prior[..., None]) / unit
         return losses.cmpo_policy(log_prior, adv, clip), jnp.mean(jnp.abs(adv[:-1]) > clip, axis=-1)
-    adv = (q.sampled - v_prior[None]) / sigma
+    adv = (q.sampled - v_prior[None]) / unit
     weights = losses.cmpo_sampled(q.actions, adv, log_prior.shape[-1], clip)
     return weights, jnp.mean(jnp.abs(adv[:, :-1]) > clip, axis=0)
 

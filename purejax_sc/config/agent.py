@@ -42,6 +42,8 @@ class Hyper(NamedTuple):
     reward_weight: NonNegative = 1.0
     sc_weight: NonNegative = 0.25
     cmpo_clip: NonNegative = 1.0  # c: advantages are clipped to [-c, c] before the exponential
+    # divides the advantages before the clip: the lower, the further CMPO moves the policy
+    cmpo_temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     prior_behaviour: Fraction = 0.03  # share of the behaviour policy in the CMPO prior
     prior_uniform: Fraction = 0.003  # share of the uniform policy in the CMPO prior
     moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99  # beta_var

@@ -114,7 +114,7 @@ def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceStat
     rows = swap_time(fresh)
     ring = replay.add(state.replay, rows) if isinstance(state.replay, ReplayState) else ()
     new, metrics = learn(config, learner, state.learner, rows, ring, parts.own(key_learn), hyper, swap_time)
-    ended = ended if axis is None else jax.lax.psum(ended, axis)
+    ended = transforms.device_sum(ended, axis)
     driver = driver._replace(shared=env.refresh(parts.own(key_shared), driver.shared, ended))
     metrics |= {"episode_count": ended.count, "episode_length_sum": ended.length_sum}
     if not env.spec.two_player:  # the winner of self-play is the agent, and so is the loser

@@ -103,12 +103,15 @@ def heads_of(config, spec, params, batch):
         {"cmpo": "sampled", "samples": 1},
         {"cmpo": "sampled", "samples": 3},
         {"cmpo": "sampled", "expectation": "sampled", "samples": 1},
+        {"hyper": {"cmpo_temperature": 0.3}},
+        {"hyper": {"cmpo_temperature": 0.3, "cmpo_clip": 2.0}, "cmpo": "sampled", "samples": 3},
     ],
     ids=str,
 )
 def test_targets_equal_the_slow_reference(option, two_player):
     spec = SPEC._replace(two_player=two_player)
-    config, _, _, state = make(spec, muesli=exact(**option))
+    options = {"hyper": {}} | option
+    config, _, _, state = make(spec, hyper=options.pop("hyper"), muesli=exact(**options))
     batch, hyper = batch_of(jax.random.key(3), spec), numbers(config.hyper)
     targets, moment, _ = targets_of(config, state, batch, spec)
 

@@ -233,7 +233,7 @@ def muesli_targets(cfg, hyper, batch, target, online, moment, actions):
     sigma = np.sqrt(nu / (1 - hyper.moment_decay * moment.decay_product) + hyper.moment_epsilon)
     policy = np.zeros(batch.logits.shape)
     for at in entries(rho.shape):
-        z = (target.q[at] - v[at]) / sigma
+        z = (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
         if cfg.cmpo == "exact":
             policy[at] = cmpo(prior[at], z, hyper.cmpo_clip)
         else:
