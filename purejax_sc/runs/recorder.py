@@ -74,13 +74,14 @@ class Recorder:
         self.run_seconds = run_seconds
 
     def add(self, point: Point, seconds: float) -> None:
-        """Note a log point that took the devices `seconds`."""
+        """Note a log point that took the devices `seconds`. A resumed run keeps the columns that it began with."""
         self.run_seconds += seconds
         if not self._lines:
             self._lines.append(",".join([*FIXED, *point.metrics]))
+        names = self._lines[0].split(",")[len(FIXED) :]
         self._points.append(point)
         for i, seed in enumerate(self.seeds):
-            values = (_cell(name, values[i]) for name, values in point.metrics.items())
+            values = (_cell(name, point.metrics[name][i]) for name in names)
             self._lines.append(",".join([f"{seed},{point.update},{point.env_steps},{point.wall_time:.3f}", *values]))
         self._add_events(point)
         now = time.perf_counter()
