@@ -30,10 +30,14 @@ UPDATES = {
 
 
 class Rollout(NamedTuple):
-    """K imagined steps from M roots. z: [K + 1, M, ...]; reward: [K, M] raw; rho: [K, M] pi / mu, no gradient."""
+    """K imagined steps from M roots.
+
+    z: [K + 1, M, ...].   reward: [K, M] raw.   action: [K, M, A].   rho: [K, M] pi / mu, no gradient.
+    """
 
     z: Array
     reward: Array
+    action: Array
     rho: Array
 
 
@@ -50,7 +54,7 @@ def imagine(
     """
     chex.assert_rank(logits_0, 2)
     chex.assert_equal_shape_prefix([z_0, logits_0], 1)
-    zs, rewards, rhos = [z_0], [], []
+    zs, rewards, actions, rhos = [z_0], [], [], []
     logits = logits_0
     for k, key_step in enumerate(jax.random.split(key, unroll)):
         a, rho = mu(k, jax.lax.stop_gradient(logits), key_step)
@@ -58,8 +62,24 @@ def imagine(
         logits = model.policy(params.policy, z)
         zs.append(z)
         rewards.append(model.decode(reward_out))
+        actions.append(a)
         rhos.append(jax.lax.stop_gradient(rho))
-    return Rollout(jnp.stack(zs), jnp.stack(rewards), jnp.stack(rhos))
+    return Rollout(jnp.stack(zs), jnp.stack(rewards), jnp.stack(actions), jnp.stack(rhos))
+
+
+class Teacher(NamedTuple):
+    """Who says the targets: parameters, their rollout and, where k = 0 is asked for, their encoding e [M, ...]."""
+
+    params: Params
+    rollout: Rollout
+    root: Array | None
+
+
+def imagine_again(model: Model, params: Params, z_0: Array, rollout: Rollout) -> Rollout:
+    """The rollout of the same actions by other parameters, from their own states z_0 [M, ...]."""
+    logits_0, unroll = rollout.action[0], rollout.action.shape[0]  # the logits are not read: the actions are given
+    key = jax.random.key(0)
+    return imagine(model, params, z_0, logits_0, lambda k, *_: (rollout.action[k], rollout.rho[k]), key, unroll)
 
 
 class ScErrors(NamedTuple):
@@ -84,6 +104,7 @@ def sc_errors(
     lambda_: Scalar = 1.0,
     root: Array | None = None,
     include_last: bool = False,
+    teacher: Teacher | None = None,
 ) -> ScErrors:
     """Pair v(z^k) with the bootstrapped return G_{k:K} of the rollout's own rewards and values (paper Eq. 8).
 
@@ -95,6 +116,7 @@ def sc_errors(
       lambda_:  1 for the deep agent, 0 for the one-step errors of the tabular study.
       root:     None starts at k = 1. An encoding e [M, ...] adds k = 0, predicted by the root value head.
       include_last: adds k = K, whose target is v(z^K) itself.
+      teacher:  who says the targets, None for the rollout itself.
     """
     chex.assert_equal_shape([rollout.reward, rollout.rho])
     chex.assert_equal_shape_prefix([rollout.z[1:], rollout.reward], 2)
@@ -105,14 +127,16 @@ def sc_errors(
     compared = scale_gradient(rollout.z, gates.model)[1 : num_compared + 1]
     # State by state, so that the compiler finds the forward numbers of both lists to be the same.
     prediction = [model.value(gated.value, z) for z in compared]
-    outputs = [model.value(params.value, z) for z in rollout.z[1:]]
+    says = Teacher(params, rollout, root) if teacher is None else teacher
+    outputs = [model.value(says.params.value, z) for z in says.rollout.z[1:]]
     values = [model.decode(out) for out in outputs]
     if root is not None:
+        assert says.root is not None
         prediction = [model.root_value(gated.root_value, scale_gradient(root, gates.model)), *prediction]
-        values = [model.decode(model.root_value(params.root_value, root)), *values]
+        values = [model.decode(model.root_value(says.params.root_value, says.root)), *values]
     v, first = jnp.stack(values), 1 if root is None else 0
     target = returns.vtrace(
-        v[:-1], v[1:], rollout.reward[first:], discount * jnp.ones_like(v[1:]), rollout.rho[first:], lambda_
+        v[:-1], v[1:], says.rollout.reward[first:], discount * jnp.ones_like(v[1:]), rollout.rho[first:], lambda_
     )
     if include_last:
         target = jnp.concatenate([target, v[-1:]])

@@ -38,11 +38,13 @@ class Targets(NamedTuple):
     """What the grounded losses regress to. Constants.
 
     policy: [T, B, A] CMPO weights by action.   value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
+    e: [M, ...] the target network's encodings, for those of self-consistency.
     """
 
     policy: Array
     value: Array
     adv: Array
+    e: Array
 
 
 class Entries(NamedTuple):
@@ -58,9 +60,10 @@ class Entries(NamedTuple):
 
 
 class Roots(NamedTuple):
-    """The online network at the real states of a batch. e: [M, ...]; logits: [T, B, A], masked."""
+    """The real states of a batch in both networks. e, e_target: [M, ...]; logits: [T, B, A], online and masked."""
 
     e: Array
+    e_target: Array
     logits: Array
 
 
@@ -91,7 +94,9 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
             grounded = sum(terms.values(), start=jnp.zeros(()))
             if config.sc.update == "none":
                 return grounded, metrics
-            sc, sc_metrics = sc_loss(config, model, sc_params, batch, roots, entries, gamma, key_sc, hyper, axis)
+            sc, sc_metrics = sc_loss(
+                config, model, sc_params, state.target, batch, roots, entries, gamma, key_sc, hyper, axis
+            )
             return grounded + hyper.sc_weight * sc, metrics | sc_metrics
 
         # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
@@ -102,9 +107,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
             add = partial(jax.tree.map, jnp.add)
             grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
         if config.metrics.gradients:
-            metrics |= _gradient_metrics(
-                config, model, state.params, batch, targets, entries, gamma, key_sc, hyper, axis
-            )
+            metrics |= _gradient_metrics(config, model, state, batch, targets, entries, gamma, key_sc, hyper, axis)
         grads, total, metrics, target_metrics = transforms.device_mean((grads, total, metrics, target_metrics), axis)
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
             steps, opt_state = optimiser.update(grads, state.opt_state)
@@ -122,7 +125,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
 def _gradient_metrics(
     config: Config,
     model: Model,
-    params: Params,
+    state: LearnerState,
     batch: Sequence,
     targets: Targets,
     entries: Entries,
@@ -138,10 +141,10 @@ def _gradient_metrics(
 
     def terms(params: Params) -> tuple[dict[str, Array], Metrics]:
         grounded, roots, _ = grounded_terms(config.muesli, model, params, batch, targets, entries, hyper)
-        sc, metrics = sc_loss(measured, model, params, batch, roots, entries, gamma, key, hyper, axis)
+        sc, metrics = sc_loss(measured, model, params, state.target, batch, roots, entries, gamma, key, hyper, axis)
         return grounded | {"sc": hyper.sc_weight * sc}, metrics
 
-    return diagnostics.gradient_metrics(lambda params: terms(params)[0], params, axis) | terms(params)[1]
+    return diagnostics.gradient_metrics(lambda params: terms(params)[0], state.params, axis) | terms(state.params)[1]
 
 
 def count_entries(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -> Entries:
@@ -199,7 +202,7 @@ def make_targets(
         "value_target": masked_mean(value, *entries.valid),
         "adv_clipped": masked_mean(clipped, *entries.valid),
     }
-    targets = Targets(policy[:-1], value, adv / sigma)
+    targets = Targets(policy[:-1], value, adv / sigma, e[: -valid.shape[1]])
     return jax.tree.map(jax.lax.stop_gradient, (targets, moment, metrics))
 
 
@@ -374,7 +377,7 @@ def grounded_terms(
         "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)),
         "kl_cmpo": mean(_kl(targets.policy, log_pi)),
     } | _value_metrics(model, out_v0, out.value, wanted.value, entries)
-    return _weighted(cfg, hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, logits), metrics
+    return _weighted(cfg, hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, targets.e, logits), metrics
 
 
 def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
@@ -454,6 +457,7 @@ def sc_loss(
     config: Config,
     model: Model,
     params: Params,
+    target: Params,
     batch: Sequence,
     roots: Roots,
     entries: Entries,
@@ -467,7 +471,7 @@ def sc_loss(
     chex.assert_equal_shape([roots.logits, batch.logits])
     cfg = config.sc
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
-    e, logits, live, starts = _choose_starts(config, batch, roots, entries, key_roots, hyper, axis)
+    e, e_target, logits, live, starts = _choose_starts(config, batch, roots, entries, key_roots, hyper, axis)
     if cfg.noise_on == "encoding":  # N7
         e = consistency.perturb(key_noise, e, hyper.latent_noise)
         logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
@@ -477,8 +481,15 @@ def sc_loss(
     mu, gradient = cfg.control.make(starts), config.muesli.dynamics_gradient
     rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, gradient)
     # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
-    gates, root = cfg.gates if hyper.gates is None else hyper.gates, e if cfg.include_root else None
-    errors = consistency.sc_errors(model, params, rollout, gamma, gates, root=root, include_last=cfg.include_last)
+    gates = cfg.gates if hyper.gates is None else hyper.gates
+    root, root_target = (e, e_target) if cfg.include_root else (None, None)
+    teacher = None
+    if cfg.target_network:
+        again = consistency.imagine_again(model, target, model.start(target.dynamics, e_target), rollout)
+        teacher = consistency.Teacher(target, again, root_target)
+    errors = consistency.sc_errors(
+        model, params, rollout, gamma, gates, root=root, include_last=cfg.include_last, teacher=teacher
+    )
     mean = jax.vmap(lambda x: masked_mean(x, *live))
     per_term = mean(_sc_distance(config, model, errors))
     total = jnp.mean(per_term) if cfg.reduction == "mean" else jnp.sum(per_term)
@@ -500,11 +511,13 @@ def _sc_scale(config: Config, v: Array, errors: consistency.ScErrors, mean: Call
 
 def _choose_starts(
     config: Config, batch: Sequence, roots: Roots, entries: Entries, key: Key, hyper: Hyper, axis: str | None
-) -> tuple[Array, Array, Counted, consistency.StartStates]:
-    """The M states that rollouts start from: e [M, ...], policy logits [M, A], those that count [M], what is known."""
+) -> tuple[Array, Array, Array, Counted, consistency.StartStates]:
+    """The M states that rollouts start from: e [M, ...] of both networks, policy logits [M, A], those that count [M],
+    what is known."""
     cfg, replays = config.sc, config.sc.control.replays
     e = roots.e if cfg.encoder_gradient else jax.lax.stop_gradient(roots.e)  # L11
-    logits, live, legal = flat(roots.logits), flat(entries.valid.mask), flat(batch.obs.legal[:-1])
+    e_target, logits = roots.e_target, flat(roots.logits)
+    live, legal = flat(entries.valid.mask), flat(batch.obs.legal[:-1])
     actions, logits_mu = flat(batch.action)[None], None
     if replays:
         actions = jnp.stack([flat(losses.shift(batch.action, k)) for k in range(cfg.unroll)])
@@ -513,12 +526,12 @@ def _choose_starts(
         live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], cfg.unroll - 1).live[-1])
     if cfg.rollout_ratio != 1:
         index = consistency.choose_roots(key, e.shape[0], cfg.rollout_ratio)
-        e, logits, live, legal = (x[index] for x in (e, logits, live, legal))
+        e, e_target, logits, live, legal = (x[index] for x in (e, e_target, logits, live, legal))
         actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
     starts = consistency.StartStates(legal, actions, logits_mu, hyper.epsilon, cfg.original_correction)
     everywhere = not replays and cfg.rollout_ratio == 1
     counted = Counted(live, entries.valid.size) if everywhere else _count(live, axis)
-    return e, logits, counted, starts
+    return e, e_target, logits, counted, starts
 
 
 def _count(mask: Array, axis: str | None) -> Counted:

@@ -98,6 +98,7 @@ class ScConfig(Section):
     loss: Literal["cross_entropy", "distributional", "centred", "squared"] = "cross_entropy"  # L12
     # L3; per_step: each imagined step weighs as a model step along the data does (paper Eq. 2 and 8)
     reduction: Literal["mean", "sum", "per_step"] = "mean"
+    target_network: bool = False  # it says the targets, in a rollout of its own, without noise
     include_last: bool = False  # L10: the term k = K
     include_root: bool = False  # the term k = 0, on the root value
     encoder_gradient: bool = True  # L11

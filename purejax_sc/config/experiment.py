@@ -183,11 +183,16 @@ class Config(Section):
             raise ValueError("sc.unroll=1 leaves the SC loss without a term (it sums k = 1 .. K - 1): set sc.unroll=2")
 
     def _check_sc_loss(self) -> None:
-        if self.sc.update == "none" or self.sc.loss != "centred":
+        if self.sc.update == "none":
             return
         own = self.hyper.gates
         gates, by = (self.sc.gates, f"sc.update={self.sc.update}") if own is None else (own, "hyper.gates")
-        if gates.target > 0:
+        if self.sc.target_network and gates.target > 0:
+            raise ValueError(
+                f"sc.target_network=true leaves no gradient for the target, which {by} asks for: set"
+                " sc.target_network=false"
+            )
+        if self.sc.loss == "centred" and gates.target > 0:
             raise ValueError(
                 f"sc.loss=centred has no gradient for its target, which {by} asks for: set sc.loss=distributional or"
                 " sc.loss=squared"

@@ -190,7 +190,8 @@ def random_rollout(unroll=4):
     rng = np.random.default_rng(3)
     z, e = rng.normal(size=(unroll + 1, ROOTS, LATENT)), rng.normal(size=(ROOTS, LATENT))
     reward, rho = rng.normal(size=(unroll, ROOTS)), rng.choice([0.0, 0.4, 1.0, 3.0], (unroll, ROOTS))
-    return Rollout(*(x.astype(np.float32) for x in (z, reward, rho))), e.astype(np.float32)
+    action = np.eye(ACTIONS)[rng.integers(ACTIONS, size=(unroll, ROOTS))]
+    return Rollout(*(x.astype(np.float32) for x in (z, reward, action, rho))), e.astype(np.float32)
 
 
 def values_of(model, params, rollout, e):
@@ -460,9 +461,30 @@ def test_imagine_follows_the_model():
         z, out = model.step(params.dynamics, params.reward, z, jnp.eye(ACTIONS)[jnp.full(ROOTS, k)])
         np.testing.assert_allclose(rollout.z[k + 1], z, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(rollout.reward[k], model.decode(out), rtol=1e-3, atol=1e-4)
+        np.testing.assert_array_equal(rollout.action[k], jnp.eye(ACTIONS)[jnp.full(ROOTS, k)])
         np.testing.assert_array_equal(rollout.rho[k], np.full(ROOTS, 0.5 * k))
     assert [k for k, _, _ in seen] == [0, 1, 2]
     assert len({tuple(jax.random.key_data(key).tolist()) for _, _, key in seen}) == 3
+
+
+def test_a_teacher_takes_the_same_actions_and_says_the_targets():
+    model, params = deep_model(), deep_params()
+    other = jax.tree.map(lambda x: x + 0.1, params)
+    rollout, e = random_rollout()
+    e_other = e + 0.2
+    again = consistency.imagine_again(model, other, jnp.asarray(e_other), rollout)
+    assert [np.array_equal(a, b) for a, b in zip(again, rollout, strict=True)] == [False, False, True, True]
+    z, out = model.step(other.dynamics, other.reward, e_other, rollout.action[0])
+    np.testing.assert_allclose(again.z[1], z, rtol=1e-5)
+    np.testing.assert_allclose(again.reward[0], model.decode(out), rtol=1e-4, atol=1e-5)
+
+    taught = consistency.Teacher(other, again, e_other)
+    errors = sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=e, teacher=taught)
+    alone = sc_errors(model, other, again, 0.9, UPDATES["direct"], root=e_other)
+    student = sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=e)
+    np.testing.assert_array_equal(errors.target, alone.target)
+    np.testing.assert_array_equal(errors.end, alone.end)
+    np.testing.assert_array_equal(errors.prediction, student.prediction)
 
 
 @pytest.mark.parametrize("gradient", [0.0, 0.5, 1.0])

@@ -280,16 +280,16 @@ def moved_parts(grads: Params) -> set[str]:
 # Self-consistency
 
 
-def sc_loss_of(config, model):
-    """(params, batch, key, hyper) -> the loss, from an encoding of its own."""
+def sc_loss_of(config, model, target):
+    """(params, batch, key, hyper) -> the loss, from encodings of its own.  target: parameters of the target network."""
 
     def loss(params, batch, key, hyper):
         obs = jax.tree.map(lambda x: x[:-1], batch.obs)
-        e = rows(model.encode(params.encoder, obs, ())[0])
+        e, e_target = (rows(model.encode(encoder, obs, ())[0]) for encoder in (params.encoder, target.encoder))
         logits = jnp.reshape(model.root_policy(params.root_policy, e), (T, B, A))
-        roots = muesli.Roots(e, transforms.masked_logits(logits, obs.legal))
+        roots = muesli.Roots(e, e_target, transforms.masked_logits(logits, obs.legal))
         entries = muesli.count_entries(config.muesli, batch)
-        return muesli.sc_loss(config, model, params, batch, roots, entries, hyper.discount, key, hyper)[0]
+        return muesli.sc_loss(config, model, params, target, batch, roots, entries, hyper.discount, key, hyper)[0]
 
     return loss
 
@@ -313,16 +313,19 @@ def sc_loss_of(config, model):
         ({"update": "residual", "loss": "distributional"}, {"encoder", "dynamics", "reward", "value"}),
         ({"update": "reverse", "loss": "distributional"}, {"encoder", "dynamics", "reward", "value"}),
         ({"update": "direct", "include_root": True}, {"encoder", "dynamics", "value", "root_value"}),
+        ({"update": "direct", "target_network": True}, {"encoder", "dynamics", "value"}),
+        ({"update": "dyna", "target_network": True}, {"value"}),
     ],
 )
 def test_gate_table_holds_for_the_deep_agent(sc, moved):
     config, model, _, state = make(sc=sc)
-    grad = jax.jit(jax.grad(sc_loss_of(config, model)))
+    grad = jax.jit(jax.grad(sc_loss_of(config, model, state.target)))
     assert moved_parts(grad(state.params, batch_of(jax.random.key(4)), KEY, hyper_of(config))) == moved
 
 
-def imagined(config, model, params, batch, key, hyper):
-    """The rollouts that the options ask for: (index [M] of their roots, reward, rho, logits and values [K + 1, M])."""
+def imagined(config, model, params, target, batch, key, hyper):
+    """The rollouts that the options ask for: index [M] of their roots, rho [K, M], then of the one that predicts and of
+    the one that says the targets: reward [K, M], logits and values [K + 1, M]."""
     cfg = config.sc
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
     e = rows(model.encode(params.encoder, batch.obs, ())[0])[: T * B]
@@ -345,8 +348,18 @@ def imagined(config, model, params, batch, key, hyper):
         z_0 = consistency.perturb(key_noise, z_0, 0.2)
     logits = transforms.masked_logits(model.root_policy(params.root_policy, e), legal)
     rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll)
+    says = read = outputs(model, params, e, rollout)
+    if cfg.target_network:
+        e = rows(model.encode(target.encoder, batch.obs, ())[0])[: T * B][index]
+        again = consistency.imagine_again(model, target, model.start(target.dynamics, e), rollout)
+        says = outputs(model, target, e, again)
+    return index, rollout.rho, read, says
+
+
+def outputs(model, params, e, rollout):
+    """reward [K, M], logits and values [K + 1, M] of a rollout."""
     out = [model.root_value(params.root_value, e), *(model.value(params.value, z) for z in rollout.z[1:])]
-    return index, rollout.reward, rollout.rho, jnp.stack(out), jnp.stack([model.decode(x) for x in out])
+    return rollout.reward, jnp.stack(out), jnp.stack([model.decode(x) for x in out])
 
 
 @pytest.mark.parametrize(
@@ -370,6 +383,8 @@ def imagined(config, model, params, batch, key, hyper):
         {"reduction": "per_step"},
         {"include_last": True},
         {"include_root": True},
+        {"target_network": True, "include_root": True, "include_last": True, "rollout_ratio": 1.5},
+        {"target_network": True, "loss": "distributional"},
         {"unroll": 4},
     ],
     ids=str,
@@ -378,22 +393,24 @@ def test_sc_loss_equals_the_slow_reference(option):
     """On the rollouts of the named imagination policy, whose draws have tests of their own."""
     config, model, _, state = make(sc={"update": "direct", **option})
     batch, hyper = batch_of(jax.random.key(4)), hyper_of(config, epsilon=0.5, latent_noise=0.2)
-    total = jax.jit(sc_loss_of(config, model))(state.params, batch, KEY, hyper)
+    other = jax.tree.map(lambda x: 0.9 * x + 0.01, state.params)
+    total = jax.jit(sc_loss_of(config, model, other))(state.params, batch, KEY, hyper)
 
     run = jax.jit(functools.partial(imagined, config, model))
-    index, reward, rho, out, v = (np.asarray(x) for x in run(state.params, batch, KEY, hyper))
+    index, rho, read, says = plain(run(state.params, other, batch, KEY, hyper))
+    (_, out, v), (reward, out_target, v_target) = read, says
     cfg, discount, valid = config.sc, np.asarray(batch.discount), np.asarray(batch.obs.valid[:-1])
     # Replayed actions must stay inside their episode and sequence.
     known = references.follow_episodes(discount, valid, cfg.unroll - 1)[-1 if cfg.policy == "original" else 0]
-    target = references.sc_targets(reward, v, rho, config.hyper.discount, 1.0)
+    target = references.sc_targets(reward, v_target, rho, config.hyper.discount, 1.0)
     if cfg.include_last:
-        target = np.concatenate([target, v[-1:]])
+        target = np.concatenate([target, v_target[-1:]])
     first = 0 if cfg.include_root else 1
     terms = slice(first, len(target))
     live = known.reshape(-1)[index] == "live"
     scale = config.hyper.discount ** (cfg.unroll - np.arange(len(target)))
     expected = references.sc_loss(
-        cfg, config.muesli, live, target[terms], out[terms], v[terms], out[-1], v[-1], scale[terms]
+        cfg, config.muesli, live, target[terms], out[terms], v[terms], out_target[-1], v_target[-1], scale[terms]
     )
     np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-6)
 
@@ -405,7 +422,7 @@ def test_where_value_and_target_agree_there_is_no_gradient(loss, update):
     if loss == "centred" and update in ("residual", "reverse"):
         pytest.skip("refused: it has no gradient for its target")
     config, model, _, state = make(sc={"update": update, "loss": loss, "unroll": 1, "include_last": True})
-    grad = jax.jit(jax.grad(sc_loss_of(config, model)))
+    grad = jax.jit(jax.grad(sc_loss_of(config, model, state.target)))
     grads = grad(state.params, batch_of(jax.random.key(4)), KEY, hyper_of(config))
     largest = max(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(grads))
     assert (largest > 1e-3) if loss == "cross_entropy" else (largest < 1e-5)
