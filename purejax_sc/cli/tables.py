@@ -10,28 +10,31 @@ SHARES = (1.0, 0.4, 0.1)  # of a device's peak rates, at which a plan tells hour
 
 
 def print_methods(methods: Sequence[dict[str, Any]]) -> None:
-    """One line per method: its first metric at the end, with the paired difference from Dyna."""
-    rows = [
-        ("task", "model", "update", "setting", "metric", "final", "90%", "median", "less Dyna", "90%", "wins", "lost")
-    ]
+    """One line per method: the score that its task is judged by, and the median of the paired difference from Dyna.
+
+    wins: MDPs on which it is better than Dyna; absorbing: those of them that have an absorbing state.
+    """
+    names = ("task", "model", "update", "setting", "score", "median", "90%", "mean", "less Dyna", "90%", "wins")
+    rows = [(*names, "absorbing", "lost")]
     for method in methods:
-        metric, score = next(iter(method["metrics"].items()))
-        duel = method["against"].get("dyna", {metric: None})[metric]
-        difference = duel["final"]["difference"] if duel else {"mean": None, "interval": None}
-        rows.append(
-            (
-                *(method[key] for key in ("task", "model", "update", "setting")),
-                metric,
-                _number(score["final"]["mean"]),
-                _interval(score["final"]["interval"]),
-                _number(score["final"]["median"]),
-                _number(difference["mean"]),
-                _interval(difference["interval"]),
-                f"{duel['final']['wins']}/{duel['final']['of']}" if duel else "",
-                str(method["diverged"]),
-            )
-        )
+        metric, scores = next(iter(method["metrics"].items()))
+        name = method["judged_by"]
+        words = (*(method[key] for key in ("task", "model", "update", "setting")), f"{metric}, {name}")
+        numbers = (*_median(scores[name]), _number(scores[name]["mean"]))
+        against = method["against"].get("dyna")
+        rows.append((*words, *numbers, *_duel(against and against[metric][name]), str(method["diverged"])))
     print_table(rows)
+
+
+def _duel(duel: dict[str, Any] | None) -> tuple[str, ...]:
+    if duel is None:
+        return "-", "", "", ""
+    counts = (f"{x['wins']}/{x['of']}" for x in (duel, duel["where"]["absorbing"]))
+    return (*_median(duel["difference"]), *counts)
+
+
+def _median(score: dict[str, Any]) -> tuple[str, str]:
+    return _number(score["median"]), _interval(score["median_interval"])
 
 
 def print_comparison(rows: Sequence[Any]) -> None:

@@ -108,6 +108,27 @@ def student_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval 
     return centre - width, centre + width
 
 
+def median_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval | None:
+    """The interval of the median over seeds between two of their values, whatever they are distributed as.
+
+    The median lies between the j-th smallest and the j-th largest of n values but with probability 2 P(B < j), B
+    binomial of n trials at 1/2 (David and Nagaraja 2003, "Order statistics", section 7.1).
+
+    Args:
+      x: [seeds, ...]; what is not a number counts as larger than all numbers.
+
+    Returns:
+      (low, high), each [...], or None where no two of the seeds enclose the median so surely: fewer than 5 at 90%.
+    """
+    from scipy.stats import binom
+
+    j = int(np.sum(binom.cdf(np.arange(len(x)), len(x), 0.5) <= (1.0 - confidence) / 2.0))
+    if not j:
+        return None
+    ordered = np.sort(x, axis=0)
+    return ordered[j - 1], ordered[-j]
+
+
 def curve_interval(curves: np.ndarray, confidence: float = CONFIDENCE, statistic: Statistic = mean) -> Interval | None:
     """The bootstrap interval of a statistic at each point of learning curves.
 

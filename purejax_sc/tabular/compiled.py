@@ -94,11 +94,11 @@ def make_worlds(keys: Array, states: int, actions: int, discount: float, success
     return jax.vmap(make)(keys)
 
 
-def start(world: World, variant: Variant) -> State:
-    """The state before the first iteration."""
+def start(world: World, variant: Variant, trajectories: int = 1) -> State:
+    """The state before the first iteration. Trajectories begin in different states, as far as there are enough."""
     v = variant.v_true * world.v_true + variant.v_noise * world.tables.v
     r = variant.r_true * world.mdp.R + variant.r_noise * world.tables.r
-    return State(Tables(v, r, world.tables.p), jnp.int32(0))
+    return State(Tables(v, r, world.tables.p), jnp.arange(trajectories, dtype=jnp.int32) % len(world.pi))
 
 
 def advance(
@@ -191,12 +191,12 @@ def _programs(options: TabularOptions, readings: Readings, num_seeds: int) -> tu
     begin:   (world, variants) -> states.   observe: (states, world, variants) -> metrics. Both on one device.
     chunk:   (states, world, variants, iterations done) -> states, which it donates. Seeds are split over the devices.
     """
-    begin = jax.vmap(jax.vmap(start, (None, 0)), (0, None))
+    begin = jax.vmap(jax.vmap(partial(start, trajectories=max(1, readings.trajectories)), (None, 0)), (0, None))
     observe = jax.vmap(jax.vmap(partial(measure, readings=readings), (0, None, 0)), (0, 0, None))
 
     def chunk(states: State, world: World, variants: Variant, done: Array) -> State:
         step = partial(advance, length=options.log_every, batch=options.batch, readings=readings)
-        size = _block_size(*states.s.shape)
+        size = _block_size(*states.s.shape[:2])
         blocks = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), (states, world))
         states = jax.lax.map(lambda x: jax.vmap(step, (0, 0, None, None))(x[0], x[1], variants, done), blocks)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)

@@ -41,7 +41,7 @@ def draw(records: Sequence[Record], scores: Sequence[dict[str, Any]]) -> dict[st
 
 
 def draw_curves(records: Sequence[Record]) -> bytes:
-    """Figure 2a: one panel per task and model; means over seeds with shaded intervals, medians dashed."""
+    """Figure 2a: one panel per task and model; medians over seeds with shaded intervals, means dashed."""
     panels = [(record, model) for record in records for model in dict.fromkeys(m.model for m in record.methods)]
     figure = Figure(figsize=(3.6 * len(panels) + 0.4, 3.9), layout="constrained")
     for axes, (record, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -71,9 +71,10 @@ def _draw_curve(axes: Axes, record: Record, i: int, metric: str) -> None:
     update = record.methods[i].update
     # the baseline is a broad band, so that a method that does nothing can be seen on top of it
     color, width = _color(update), 4.0 if update == "none" else 1.5
-    axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width, label=_name(update))
-    axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width / 2, linestyle="--")
-    interval = statistics.student_interval(curves)
+    axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width, label=_name(update))
+    # means are carried by the few MDPs with an absorbing state
+    axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width / 3, linestyle="--", alpha=0.6)
+    interval = statistics.median_interval(curves)
     if interval is not None:
         low, high = map(_finite, interval)
         axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)

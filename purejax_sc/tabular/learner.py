@@ -46,14 +46,17 @@ class Variant(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """What decides the shape of the program. See `options` for the choices."""
+    """What decides the shape of the program. See `options` for the choices.
+
+    trajectories: of the policy, from which transitions come; 0 for transitions from uniform states.
+    """
 
     control: bool
     terms: int = 3
     expectation: str = "inside"
     order: str = "joint"
     ve_target: str = "policy"
-    chain: bool = False
+    trajectories: int = 0
 
 
 class Draw(NamedTuple):
@@ -86,14 +89,15 @@ def draw(key: Key, batch: int, num_states: int) -> Draw:
     return Draw(s, jax.random.uniform(key_u, (batch,)), jax.random.uniform(key_w, (batch,)))
 
 
-def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array, s: Array, chain: bool) -> tuple[Batch, Array]:
-    """B transitions under pi [S, A] from uniform states, or (`chain`) one trajectory from state s.
+def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array, s: Array, uniform: bool) -> tuple[Batch, Array]:
+    """B transitions under pi [S, A]: from uniform states, or the next B / N of each of N trajectories.
 
     Args:
-      cdf: [S, A, S] of the MDP, see `mdp.cumulative`.   rewards: [S, A].   s: int [], where the last trajectory ended.
+      cdf: [S, A, S] of the MDP, see `mdp.cumulative`.   rewards: [S, A].
+      s:   int [N], where the trajectories have got to; N divides B.
 
     Returns:
-      The batch, and where its trajectory ended (`s` without `chain`).
+      The batch, and where the trajectories have got to (`s` for uniform states).
     """
     cdf_a = jnp.cumsum(pi, axis=-1)[:, :-1]
     # [B, S, A] where every action would lead from every state: independent of pi, hence shared by all methods
@@ -104,11 +108,11 @@ def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array, s: Array, cha
         a = jnp.sum(u >= cdf_a[s], dtype=jnp.int32)
         return outcome[s, a], Batch(s, a, rewards[s, a], outcome[s, a])
 
-    if chain:
-        s, batch = jax.lax.scan(step, s, (draw.u, outcome))
-        return batch, s
-    _, batch = jax.vmap(step)(draw.s, (draw.u, outcome))
-    return batch, s
+    if uniform:
+        return jax.vmap(step)(draw.s, (draw.u, outcome))[1], s
+    by_time = jax.tree.map(lambda x: jnp.reshape(x, (-1, len(s), *x.shape[1:])), (draw.u, outcome))
+    s, batch = jax.lax.scan(jax.vmap(step), s, by_time)
+    return jax.tree.map(jnp.ravel, batch), s
 
 
 # Learning from transitions
@@ -188,7 +192,7 @@ def act(tables: Tables, pi: Array, variant: Variant, readings: Readings) -> Arra
 
 
 class State(NamedTuple):
-    """tables: what is learned.   s: int [], the state of the chain, which only `Readings.chain` moves."""
+    """tables: what is learned.   s: int [N], where the N trajectories of the data have got to; [1] if there are none."""
 
     tables: Tables
     s: Array
@@ -204,7 +208,7 @@ def iterate(
       pi:     [S, A] the policy that evaluation follows.
     """
     pi_real = act(state.tables, pi, variant, readings)
-    batch, s = transitions(draw, cdf, rewards, pi_real, state.s, readings.chain)
+    batch, s = transitions(draw, cdf, rewards, pi_real, state.s, readings.trajectories == 0)
     tables = grounded_update(state.tables, batch, rewards, pi_real, variant, readings.ve_target)
     pi_plan = act(tables, pi, variant, readings)
     return State(planning_update(tables, pi_plan, variant, readings), s)

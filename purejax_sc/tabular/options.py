@@ -70,7 +70,9 @@ class Shape(Section):
     expectation: Literal["inside", "outside"] = "inside"  # of the SC loss, in relation to the square
     order: Literal["joint", "value_first"] = "joint"  # of the SC step
     ve_target: Literal["action", "policy"] = "action"  # the VE loss conditions on the action, or averages over pi
-    sampling: Literal["uniform", "chain"] = "uniform"  # transitions from uniform states, or one persistent trajectory
+    sampling: Literal["uniform", "trajectories", "chain"] = (
+        "uniform"  # states: uniform, of `batch` trajectories, of one
+    )
     successors: Literal["state", "state_action"] = "state"  # what has a subset of successors of its own
     policy: Literal["uniform", "dirichlet", "deterministic"] = "uniform"  # that evaluation follows
 
@@ -93,7 +95,8 @@ class TabularOptions(Shape, Numbers, Plan):
 
     def readings(self, control: bool) -> Readings:
         terms = self.unroll + (self.terms == "K+1")
-        return Readings(control, terms, self.expectation, self.order, self.ve_target, self.sampling == "chain")
+        trajectories = {"uniform": 0, "trajectories": self.batch, "chain": 1}[self.sampling]
+        return Readings(control, terms, self.expectation, self.order, self.ve_target, trajectories)
 
 
 LISTS = ("models", "updates", "reward_sigmas", "value_sigmas")

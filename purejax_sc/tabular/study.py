@@ -27,6 +27,7 @@ SCORES = {
     "control": {"policy_value": True, "greedy_value": True},
     "noise": {"relative_error": False, "ratio_error": False},
 }
+JUDGED = {"evaluation": "auc", "control": "final", "noise": "auc"}  # by which score
 DIVERGED = 50.0  # a replica whose ratio_error ever exceeds this, or stops being a number
 COLUMNS = ("task", "model", "update", "seed", "iteration", "metric", "value", "setting")
 
@@ -177,7 +178,8 @@ def summarise(record: Record) -> list[dict[str, Any]]:
             for update, j in rivals.items()
             if j is not None and j != i
         }
-        scores.append({**method._asdict(), "diverged": int(lost[i]), "metrics": metrics, "against": against})
+        judged = {"judged_by": JUDGED[method.task], "diverged": int(lost[i])}
+        scores.append({**method._asdict(), **judged, "metrics": metrics, "against": against})
     return scores
 
 
@@ -194,26 +196,39 @@ def _score(record: Record, metric: str, i: int) -> dict[str, Any]:
 
 
 def _statistics(x: np.ndarray) -> dict[str, Any]:
-    """Mean, its interval and median of one value per seed; None for what is not finite or has no seeds."""
+    """Mean, median and their intervals of one value per seed; None for what is not finite or has no seeds."""
     if not len(x):
-        return {"mean": None, "interval": None, "median": None}
+        return {"mean": None, "interval": None, "median": None, "median_interval": None}
     return {
         "mean": as_number(x.mean()),
         "interval": as_list(statistics.student_interval(x)),
         "median": as_number(np.median(x)),
+        "median_interval": as_list(statistics.median_interval(x)),
     }
 
 
 def _duel(record: Record, metric: str, i: int, j: int, higher: bool) -> dict[str, Any]:
-    """Method i less method j, seed by seed. wins: seeds on which i is better."""
-    curves, duel = record.result.metrics[metric], {}
+    """Method i less method j, seed by seed. wins: seeds on which i is better.
+
+    Means are carried by the few MDPs with an absorbing state, whose values spread far: they are also counted apart.
+    """
+    curves, duel, absorbing = record.result.metrics[metric], {}, record.result.absorbing
     for name, reduce in REDUCTIONS.items():
         mine, theirs = reduce(curves[i]), reduce(curves[j])
         better = mine > theirs if higher else mine < theirs
         with np.errstate(invalid="ignore"):  # both may have diverged
             difference = _statistics(mine - theirs)
-        duel[name] = {"difference": difference, "wins": int(better.sum()), "of": len(better)}
+        split = {"absorbing": better[absorbing], "not_absorbing": better[~absorbing]}
+        duel[name] = {
+            "difference": difference,
+            **_wins(better),
+            "where": {where: _wins(chosen) for where, chosen in split.items()},
+        }
     return duel
+
+
+def _wins(better: np.ndarray) -> dict[str, int]:
+    return {"wins": int(better.sum()), "of": len(better)}
 
 
 def _worlds(records: Sequence[Record]) -> dict[str, Any]:

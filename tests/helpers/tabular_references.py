@@ -94,16 +94,21 @@ def act(tables, pi, numbers, control):
     return policy
 
 
-def sample(draw, probs, pi, s_chain, chain):
-    """[(s, a, s_next)] by inverse distribution functions, one transition after the other."""
-    batch = []
-    for s, u, w in zip(*draw, strict=True):
-        s = s_chain if chain else int(s)
+def sample(draw, probs, pi, places):
+    """[(s, a, s_next)] by inverse distribution functions, one transition after the other.
+
+    places: where the trajectories of the data are, which make a step in turn; empty: from the states drawn.
+    """
+    batch, places = [], list(places)
+    for i, (s, u, w) in enumerate(zip(*draw, strict=True)):
+        s = places[i % len(places)] if places else int(s)
         a = min(int(np.searchsorted(np.cumsum(pi[s]), u, side="right")), pi.shape[1] - 1)
         cumulative = np.cumsum(probs[s, a])
-        s_chain = int(np.searchsorted(cumulative, w * cumulative[-1], side="right"))
-        batch.append((s, a, s_chain))
-    return batch, s_chain
+        s_next = int(np.searchsorted(cumulative, w * cumulative[-1], side="right"))
+        batch.append((s, a, s_next))
+        if places:
+            places[i % len(places)] = s_next
+    return batch, places
 
 
 def grounded(tables, batch, rewards, pi, numbers, ve_target):

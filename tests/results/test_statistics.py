@@ -90,6 +90,25 @@ def test_statistics_equal_those_of_scipy(size: int) -> None:
             np.testing.assert_allclose(mine, theirs, rtol=1e-12)
 
 
+def test_median_interval_on_paper() -> None:
+    """Of eight heads and tails at most one is heads with 9 / 256 = 0.035, at most two with 37 / 256 = 0.14."""
+    x = np.array([3.0, 8.0, 1.0, 5.0, 2.0, 7.0, 4.0, np.inf])
+    assert statistics.median_interval(x, 0.9) == (2.0, 8.0)
+    assert statistics.median_interval(x[:5], 0.9) == (1.0, 8.0)  # 1 / 32 beyond either end
+    assert statistics.median_interval(x[:4], 0.9) is None  # 1 / 16
+    low, high = statistics.median_interval(np.stack([x, -x], axis=1))
+    np.testing.assert_array_equal([low, high], [[2.0, -8.0], [8.0, -2.0]])
+
+
+def test_median_interval_holds_the_median_as_often_as_it_says() -> None:
+    samples = np.random.default_rng(0).exponential(size=(25, 4000))
+    low, high = statistics.median_interval(samples, 0.9)
+    held = np.mean((low <= np.log(2.0)) & (np.log(2.0) <= high))
+    exact = scipy.stats.binom.cdf([7], 25, 0.5)[0]  # j = 8
+    np.testing.assert_allclose(held, 1.0 - 2.0 * exact, atol=0.01)
+    assert held >= 0.9
+
+
 def test_numbers_and_intervals_as_json_has_them() -> None:
     assert [statistics.as_number(np.float32(value)) for value in (1.5, np.nan, np.inf)] == [1.5, None, None]
     assert statistics.as_list((np.float64(1), np.array(2))) == [1.0, 2.0]

@@ -272,12 +272,14 @@ def run_both(model, update, control, options, iterations=50):
         state = learner.iterate(state, draw, mdp.cumulative(garnet.P), garnet.R, pi, numbers, readings)
         return state, state.tables
 
-    mine = jax.jit(lambda: jax.lax.scan(step, State(start, jnp.int32(0)), draws)[1])()
-    theirs, s, (probs, rewards), pi = tuple(map(np.array, start)), 0, map(np.array, garnet), np.array(pi)
+    places = np.arange(readings.trajectories) % S
+    began = jnp.asarray(places if len(places) else [0], jnp.int32)
+    mine = jax.jit(lambda: jax.lax.scan(step, State(start, began), draws)[1])()
+    theirs, (probs, rewards), pi = tuple(map(np.array, start)), map(np.array, garnet), np.array(pi)
     numbers = numbers._asdict()
     for i in range(iterations):
         pi_real = references.act(theirs, pi, numbers, control)
-        batch, s = references.sample([np.array(x[i]) for x in draws], probs, pi_real, s, readings.chain)
+        batch, places = references.sample([np.array(x[i]) for x in draws], probs, pi_real, places)
         theirs = references.grounded(theirs, batch, rewards, pi_real, numbers, readings.ve_target)
         pi_plan = references.act(theirs, pi, numbers, control)
         theirs = references.plan(theirs, pi_plan, numbers, update, readings.terms, readings.expectation, readings.order)
@@ -298,6 +300,7 @@ def test_fifty_iterations_equal_numpy_step_for_step(model, update, control) -> N
     "changes",
     [
         {"sampling": "chain"},
+        {"sampling": "trajectories"},
         {"ve_target": "policy"},
         {"order": "value_first"},
         {"terms": "K+1"},
@@ -305,7 +308,7 @@ def test_fifty_iterations_equal_numpy_step_for_step(model, update, control) -> N
         {"batch": 1, "grounded_reduction": "mean", "alpha_r": 1.0},
         {"sc_value_rate": "sc", "sc_value_reduction": "half_sum", "alpha_sc": 0.01},
     ],
-    ids=lambda changes: next(iter(changes)),
+    ids=lambda changes: "-".join(map(str, next(iter(changes.items())))),
 )
 @pytest.mark.parametrize("model", ["mle", "ve"])
 def test_readings_equal_numpy_step_for_step(model, changes) -> None:
@@ -337,5 +340,18 @@ def test_outcomes_follow_the_transition_probabilities() -> None:
     np.testing.assert_array_equal(cdf, [[[0.0, 0.25, 1.0, 1.0]]])
     w = jnp.array([0.0, 0.2, 0.3, np.nextafter(1.0, 0.0)])
     draw = Draw(jnp.zeros(4, int), jnp.zeros(4), w)
-    batch, _ = learner.transitions(draw, jnp.asarray(cdf), jnp.ones((1, 1)), jnp.ones((1, 1)), jnp.int32(0), False)
+    batch, _ = learner.transitions(
+        draw, jnp.asarray(cdf), jnp.ones((1, 1)), jnp.ones((1, 1)), jnp.zeros(1, jnp.int32), True
+    )
     np.testing.assert_array_equal(batch.s_next, [1, 1, 2, 2])
+
+
+def test_trajectories_go_on_where_they_were() -> None:
+    """States in a ring: every step leads to the next one."""
+    cdf = mdp.cumulative(jnp.eye(4)[jnp.arange(1, 5) % 4][:, None])
+    draw = Draw(jnp.zeros(4, int), jnp.zeros(4), jnp.full(4, 0.5))
+    for places, states, reached in (([0, 2], [0, 2, 1, 3], [2, 0]), ([1], [1, 2, 3, 0], [1])):
+        s = jnp.array(places, jnp.int32)
+        batch, s = learner.transitions(draw, cdf, jnp.ones((4, 1)), jnp.ones((4, 1)), s, False)
+        np.testing.assert_array_equal(batch.s, states)
+        np.testing.assert_array_equal(s, reached)

@@ -195,13 +195,15 @@ def record_of(curves: dict[str, list], task="evaluation") -> Record:
     methods = [Method(task, "mle", update, "") for update in ("none", "dyna", "direct")]
     metrics = {name: np.array(values, float) for name, values in curves.items()}
     seeds = metrics["ratio_error"].shape[1]
-    result = Result(np.arange(2), metrics, np.array([1.0, -1.0, 2.0])[:seeds], np.zeros(seeds, bool), 0.0, 0.0, 0.0)
+    absorbing = np.arange(seeds) == 0
+    result = Result(np.arange(2), metrics, np.array([1.0, -1.0, 2.0])[:seeds], absorbing, 0.0, 0.0, 0.0)
     return Record(methods, list(range(seeds)), result)
 
 
 def test_scores_on_paper() -> None:
     error = [[[4, 4], [4, 2]], [[4, 2], [4, 2]], [[4, 1], [4, 3]]]  # [none, dyna, direct][seed][point]
     _, dyna, direct = study.summarise(record_of({"relative_error": error, "ratio_error": error}))
+    assert direct["judged_by"] == "auc"
     final = direct["metrics"]["relative_error"]["final"]
     assert final["mean"] == final["median"] == 2.0
     # t of one degree of freedom at 95%: 6.3138; s / sqrt(n) = 1
@@ -209,6 +211,7 @@ def test_scores_on_paper() -> None:
     assert direct["metrics"]["relative_error"]["auc"]["mean"] == (2.5 + 3.5) / 2
     duel = direct["against"]["dyna"]["relative_error"]["final"]
     assert (duel["difference"]["mean"], duel["wins"], duel["of"]) == (0.0, 1, 2)
+    assert duel["where"] == {"absorbing": {"wins": 1, "of": 1}, "not_absorbing": {"wins": 0, "of": 1}}
     assert dyna["against"]["none"]["relative_error"]["final"]["wins"] == 1
     assert "dyna" not in dyna["against"]
 
@@ -219,7 +222,7 @@ def test_diverged_replicas_are_counted_and_stay_in_the_scores() -> None:
     assert [score["diverged"] for score in scores] == [0, 1, 2]
     assert scores[1]["metrics"]["ratio_error"]["final"]["mean"] == 30.5
     lost = scores[2]["metrics"]["ratio_error"]["final"]
-    assert lost == {"mean": None, "interval": None, "median": None}
+    assert lost == {"mean": None, "interval": None, "median": None, "median_interval": None}
     assert scores[2]["against"]["dyna"]["ratio_error"]["final"]["wins"] == 0
 
 
@@ -255,7 +258,13 @@ def test_all_makes_every_file(capsys) -> None:
         "figure2a.png",
         "figure5.png",
     }
-    assert "per second" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "per second" in told.err
+    lines = told.out.splitlines()
+    assert lines[0].split() == shlex.split(
+        "task model update setting score median 90% mean less Dyna 90% wins absorbing lost"
+    )
+    assert {line.split(",")[1].split()[0] for line in lines[1:-1]} == {"auc", "final"}
     rows = rows_of(Path("out/curves.csv"))
     assert list(rows[0])[:7] == ["task", "model", "update", "seed", "iteration", "metric", "value"]
     # 2 models x 2 seeds x 3 points: 3 updates x (2 + 4 metrics), and 2 updates x 4 noise levels x 2 metrics
@@ -284,5 +293,8 @@ def test_sweep_draws_its_own_figure_and_labels_rows() -> None:
 def test_one_seed_has_no_intervals() -> None:
     error = [[[1, 1]]] * 3
     score = study.summarise(record_of({"relative_error": error, "ratio_error": error}))[2]
-    assert score["metrics"]["relative_error"]["final"] == {"mean": 1.0, "interval": None, "median": 1.0}
+    assert score["metrics"]["relative_error"]["final"] == {
+        **{"mean": 1.0, "interval": None},
+        **{"median": 1.0, "median_interval": None},
+    }
     assert score["against"]["dyna"]["relative_error"]["final"]["difference"]["interval"] is None
