@@ -192,7 +192,7 @@ def act(tables: Tables, pi: Array, variant: Variant, readings: Readings) -> Arra
 
 
 class State(NamedTuple):
-    """tables: what is learned.   s: int [N], where the N trajectories of the data have got to; [1] if there are none."""
+    """tables: what is learned.   s: int [N], where the N trajectories of data have got to; [1] if there are none."""
 
     tables: Tables
     s: Array

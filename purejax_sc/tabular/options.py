@@ -70,9 +70,7 @@ class Shape(Section):
     expectation: Literal["inside", "outside"] = "inside"  # of the SC loss, in relation to the square
     order: Literal["joint", "value_first"] = "joint"  # of the SC step
     ve_target: Literal["action", "policy"] = "action"  # the VE loss conditions on the action, or averages over pi
-    sampling: Literal["uniform", "trajectories", "chain"] = (
-        "uniform"  # states: uniform, of `batch` trajectories, of one
-    )
+    sampling: Literal["uniform", "trajectories", "chain"] = "uniform"  # any states; `batch` trajectories; only one
     successors: Literal["state", "state_action"] = "state"  # what has a subset of successors of its own
     policy: Literal["uniform", "dirichlet", "deterministic"] = "uniform"  # that evaluation follows
 
