@@ -59,6 +59,21 @@ class Entries(NamedTuple):
     known: Counted
 
 
+class Inputs(NamedTuple):
+    """What every part of an update reads.
+
+    batch:   T transitions of B sequences.   entries: what its losses are means over.
+    hyper:   the numbers that may be traced.   axis: see `make_learner`.
+    gamma:   discount of one model step; negative in self-play, where the mover changes at every step.
+    """
+
+    batch: Sequence
+    entries: Entries
+    hyper: Hyper
+    gamma: Scalar
+    axis: str | None = None
+
+
 class Roots(NamedTuple):
     """The real states of a batch in both networks. e, e_target: [M, ...]; logits: [T, B, A], online and masked."""
 
@@ -82,21 +97,16 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
 
     def update(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
         key_targets, key_sc = jax.random.split(key)
-        # The sign of gamma inside the model: in self-play the mover changes at every step.
         gamma = -hyper.discount if spec.two_player else hyper.discount
-        entries = count_entries(config.muesli, batch, axis)
-        targets, moment, target_metrics = make_targets(
-            config.muesli, model, state, batch, entries, gamma, key_targets, hyper, axis
-        )
+        inputs = Inputs(batch, count_entries(config.muesli, batch, axis), hyper, gamma, axis)
+        targets, moment, target_metrics = make_targets(config.muesli, model, state, inputs, key_targets)
 
         def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
-            terms, roots, metrics = grounded_terms(config.muesli, model, params, batch, targets, entries, hyper)
+            terms, roots, metrics = grounded_terms(config.muesli, model, params, targets, inputs)
             grounded = sum(terms.values(), start=jnp.zeros(()))
             if config.sc.update == "none":
                 return grounded, metrics
-            sc, sc_metrics = sc_loss(
-                config, model, sc_params, state.target, batch, roots, entries, gamma, key_sc, hyper, axis
-            )
+            sc, sc_metrics = sc_loss(config, model, sc_params, state.target, roots, inputs, key_sc)
             return grounded + hyper.sc_weight * sc, metrics | sc_metrics
 
         # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
@@ -107,7 +117,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
             add = partial(jax.tree.map, jnp.add)
             grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
         if config.metrics.gradients:
-            metrics |= _gradient_metrics(config, model, state, batch, targets, entries, gamma, key_sc, hyper, axis)
+            metrics |= _gradient_metrics(config, model, state, targets, inputs, key_sc)
         grads, total, metrics, target_metrics = transforms.device_mean((grads, total, metrics, target_metrics), axis)
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
             steps, opt_state = optimiser.update(grads, state.opt_state)
@@ -123,16 +133,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
 
 
 def _gradient_metrics(
-    config: Config,
-    model: Model,
-    state: LearnerState,
-    batch: Sequence,
-    targets: Targets,
-    entries: Entries,
-    gamma: Scalar,
-    key: Key,
-    hyper: Hyper,
-    axis: str | None,
+    config: Config, model: Model, state: LearnerState, targets: Targets, inputs: Inputs, key: Key
 ) -> Metrics:
     """Gradients by term and by part. Without self-consistency, those that SC-Direct would have."""
     measured = config
@@ -140,11 +141,12 @@ def _gradient_metrics(
         measured = config.model_copy(update={"sc": config.sc.model_copy(update={"update": "direct"})})
 
     def terms(params: Params) -> tuple[dict[str, Array], Metrics]:
-        grounded, roots, _ = grounded_terms(config.muesli, model, params, batch, targets, entries, hyper)
-        sc, metrics = sc_loss(measured, model, params, state.target, batch, roots, entries, gamma, key, hyper, axis)
-        return grounded | {"sc": hyper.sc_weight * sc}, metrics
+        grounded, roots, _ = grounded_terms(config.muesli, model, params, targets, inputs)
+        sc, metrics = sc_loss(measured, model, params, state.target, roots, inputs, key)
+        return grounded | {"sc": inputs.hyper.sc_weight * sc}, metrics
 
-    return diagnostics.gradient_metrics(lambda params: terms(params)[0], state.params, axis) | terms(state.params)[1]
+    gradients = diagnostics.gradient_metrics(lambda params: terms(params)[0], state.params, inputs.axis)
+    return gradients | terms(state.params)[1]
 
 
 def count_entries(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -> Entries:
@@ -158,22 +160,15 @@ def count_entries(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -
 
 
 def make_targets(
-    cfg: MuesliConfig,
-    model: Model,
-    state: LearnerState,
-    batch: Sequence,
-    entries: Entries,
-    gamma: Scalar,
-    key: Key,
-    hyper: Hyper,
-    axis: str | None = None,
+    cfg: MuesliConfig, model: Model, state: LearnerState, inputs: Inputs, key: Key
 ) -> tuple[Targets, Moment, Metrics]:
     """Everything the grounded losses aim at, from the target network (Muesli sections 3 and 4)."""
+    batch, entries, hyper = inputs.batch, inputs.entries, inputs.hyper
     check_batch(batch)
     target, legal, valid = state.target, batch.obs.legal, batch.obs.valid
     e, v_prior, logits_target = _root(model, target, batch)
     log_prior = _log_prior(logits_target, batch.logits, legal, hyper)
-    q = _action_values(cfg, model, target, e, log_prior, batch.action, gamma, key)
+    q = _action_values(cfg, model, target, e, log_prior, batch.action, inputs.gamma, key)
 
     logits_pi, v_baseline = log_prior, v_prior
     if "online" in (cfg.return_policy, cfg.pg_baseline):
@@ -192,7 +187,7 @@ def make_targets(
         g = batch.reward + discount_t * v_next
 
     adv = g - v_baseline[:-1]
-    square = transforms.device_mean(masked_mean(adv**2, *entries.valid), axis)
+    square = transforms.device_mean(masked_mean(adv**2, *entries.valid), inputs.axis)
     moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
     sigma = transforms.moment_scale(moment, hyper.moment_epsilon)
     policy, clipped = _cmpo(cfg, q, v_prior, sigma * hyper.cmpo_temperature, log_prior, hyper.cmpo_clip)
@@ -327,16 +322,11 @@ class UnrollTargets(NamedTuple):
 
 
 def grounded_terms(
-    cfg: MuesliConfig,
-    model: Model,
-    params: Params,
-    batch: Sequence,
-    targets: Targets,
-    entries: Entries,
-    hyper: Hyper,
+    cfg: MuesliConfig, model: Model, params: Params, targets: Targets, inputs: Inputs
 ) -> tuple[dict[str, Array], Roots, Metrics]:
     """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps: the weighted terms of
     paper Eq. 2, whose sum is the loss."""
+    batch, entries = inputs.batch, inputs.entries
     check_batch(batch)
     time_batch = batch.action.shape
     obs = jax.tree.map(lambda x: x[:-1], batch.obs)
@@ -377,7 +367,7 @@ def grounded_terms(
         "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)),
         "kl_cmpo": mean(_kl(targets.policy, log_pi)),
     } | _value_metrics(model, out_v0, out.value, wanted.value, entries)
-    return _weighted(cfg, hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, targets.e, logits), metrics
+    return _weighted(cfg, inputs.hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, targets.e, logits), metrics
 
 
 def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
@@ -454,24 +444,14 @@ def _value_metrics(model: Model, out_v0: Array, out_v: Array, v_target: Array, e
 
 
 def sc_loss(
-    config: Config,
-    model: Model,
-    params: Params,
-    target: Params,
-    batch: Sequence,
-    roots: Roots,
-    entries: Entries,
-    gamma: Scalar,
-    key: Key,
-    hyper: Hyper,
-    axis: str | None = None,
+    config: Config, model: Model, params: Params, target: Params, roots: Roots, inputs: Inputs, key: Key
 ) -> tuple[Array, Metrics]:
     """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
-    check_batch(batch)
-    chex.assert_equal_shape([roots.logits, batch.logits])
-    cfg = config.sc
+    check_batch(inputs.batch)
+    chex.assert_equal_shape([roots.logits, inputs.batch.logits])
+    cfg, hyper = config.sc, inputs.hyper
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
-    e, e_target, logits, live, starts = _choose_starts(config, batch, roots, entries, key_roots, hyper, axis)
+    e, e_target, logits, live, starts = _choose_starts(config, roots, inputs, key_roots)
     if cfg.noise_on == "encoding":  # N7
         e = consistency.perturb(key_noise, e, hyper.latent_noise)
         logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
@@ -488,7 +468,7 @@ def sc_loss(
         again = consistency.imagine_again(model, target, model.start(target.dynamics, e_target), rollout)
         teacher = consistency.Teacher(target, again, root_target)
     errors = consistency.sc_errors(
-        model, params, rollout, gamma, gates, root=root, include_last=cfg.include_last, teacher=teacher
+        model, params, rollout, inputs.gamma, gates, root=root, include_last=cfg.include_last, teacher=teacher
     )
     mean = jax.vmap(lambda x: masked_mean(x, *live))
     per_term = mean(_sc_distance(config, model, errors))
@@ -510,14 +490,14 @@ def _sc_scale(config: Config, v: Array, errors: consistency.ScErrors, mean: Call
 
 
 def _choose_starts(
-    config: Config, batch: Sequence, roots: Roots, entries: Entries, key: Key, hyper: Hyper, axis: str | None
+    config: Config, roots: Roots, inputs: Inputs, key: Key
 ) -> tuple[Array, Array, Array, Counted, consistency.StartStates]:
     """The M states that rollouts start from: e [M, ...] of both networks, policy logits [M, A], those that count [M],
     what is known."""
-    cfg, replays = config.sc, config.sc.control.replays
+    cfg, replays, batch, valid = config.sc, config.sc.control.replays, inputs.batch, inputs.entries.valid
     e = roots.e if cfg.encoder_gradient else jax.lax.stop_gradient(roots.e)  # L11
     e_target, logits = roots.e_target, flat(roots.logits)
-    live, legal = flat(entries.valid.mask), flat(batch.obs.legal[:-1])
+    live, legal = flat(valid.mask), flat(batch.obs.legal[:-1])
     actions, logits_mu = flat(batch.action)[None], None
     if replays:
         actions = jnp.stack([flat(losses.shift(batch.action, k)) for k in range(cfg.unroll)])
@@ -528,9 +508,9 @@ def _choose_starts(
         index = consistency.choose_roots(key, e.shape[0], cfg.rollout_ratio)
         e, e_target, logits, live, legal = (x[index] for x in (e, e_target, logits, live, legal))
         actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
-    starts = consistency.StartStates(legal, actions, logits_mu, hyper.epsilon, cfg.original_correction)
+    starts = consistency.StartStates(legal, actions, logits_mu, inputs.hyper.epsilon, cfg.original_correction)
     everywhere = not replays and cfg.rollout_ratio == 1
-    counted = Counted(live, entries.valid.size) if everywhere else _count(live, axis)
+    counted = Counted(live, valid.size) if everywhere else _count(live, inputs.axis)
     return e, e_target, logits, counted, starts
 
 

@@ -51,7 +51,7 @@ class Numbers(Section):
     alpha_r: Fraction | None = None  # None: alpha_td. 1 copies the reward, close to the rule as printed
     alpha_mle: NonNegative = 1.0
     alpha_ve: NonNegative = 3.0
-    alpha_sc_mle: NonNegative = 1.0  # the paper prints 10, but not the reduction that it multiplies
+    alpha_sc_mle: NonNegative | None = None  # None: 10 as printed, and 1 in control, where 10 is past what is stable
     alpha_sc_ve: NonNegative = 0.3
     alpha_sc: NonNegative | None = None  # instead of the two above: a multiple of alpha_mle and of alpha_ve
     grounded_reduction: Literal["sum", "mean"] = "sum"  # over the batch
@@ -130,13 +130,14 @@ def parse(overrides: Iterable[str]) -> list[Setting]:
     return settings
 
 
-def variant(options: TabularOptions, model: ModelKind, update: Update) -> Variant:
+def variant(options: TabularOptions, model: ModelKind, update: Update, control: bool = False) -> Variant:
     """The numbers of one method."""
     terms = options.readings(control=False).terms
     scale = {"mean": 1.0 / (options.states * terms), "half_sum": 0.5, "sum": 1.0}
     visit = 1.0 if options.grounded_reduction == "sum" else 1.0 / options.batch
     grounded = {"mle": options.alpha_mle, "ve": options.alpha_ve}[model]
-    planning = {"mle": options.alpha_sc_mle, "ve": options.alpha_sc_ve}[model]
+    mle = (1.0 if control else 10.0) if options.alpha_sc_mle is None else options.alpha_sc_mle
+    planning = {"mle": mle, "ve": options.alpha_sc_ve}[model]
     if options.alpha_sc is not None:
         planning = options.alpha_sc * grounded
     reward = options.alpha_td if options.alpha_r is None else options.alpha_r

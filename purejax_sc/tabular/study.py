@@ -103,21 +103,22 @@ def run_task(
         groups.setdefault(setting.program, []).append(setting)
     records = []
     for options, group in groups.items():
-        methods, variants = zip(*(pair for setting in group for pair in _variants(task, setting)), strict=True)
+        methods, numbers = zip(*(pair for setting in group for pair in variants(task, setting)), strict=True)
         iterations = options.iterations or ITERATIONS[task]
         say(f"{task}: {len(methods)} methods x {num_seeds} seeds x {iterations:,} iterations, compiling")
         progress = _tenths(lambda tenth: say(f"{task}: {tenth * 10}%"), iterations)
-        stacked = compiled.stack(variants)
+        stacked = compiled.stack(numbers)
         result = compiled.run(options, task == "control", iterations, stacked, num_seeds, progress)
         say(f"{task}: {result.run_seconds:.1f} s, {result.rate:,.0f} iterations x replicas per second")
         records.append(Record(list(methods), [options.seed + i for i in range(num_seeds)], result))
     return records
 
 
-def _variants(task: Task, setting: Setting) -> Iterator[tuple[Method, Variant]]:
+def variants(task: Task, setting: Setting) -> Iterator[tuple[Method, Variant]]:
+    """The methods that a task compares in one setting, and their numbers."""
     label, options = setting
     for model, update in itertools.product(options.models, options.updates):
-        numbers = variant(options, model, update)
+        numbers = variant(options, model, update, control=task == "control")
         if task != "noise":
             yield Method(task, model, update, label), numbers
         elif update in NOISE_UPDATES:

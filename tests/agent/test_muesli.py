@@ -46,8 +46,8 @@ def targets_function(config):
 
     @jax.jit
     def targets(state, batch, key, gamma, hyper):
-        entries = muesli.count_entries(config.muesli, batch)
-        return muesli.make_targets(config.muesli, model, state, batch, entries, gamma, key, hyper)
+        inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, gamma)
+        return muesli.make_targets(config.muesli, model, state, inputs, key)
 
     return targets
 
@@ -152,8 +152,8 @@ def loss_function(config):
     model = make_model(config, SPEC)
 
     def loss(params, batch, targets, hyper):
-        entries = muesli.count_entries(config.muesli, batch)
-        return sum(muesli.grounded_terms(config.muesli, model, params, batch, targets, entries, hyper)[0].values())
+        inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
+        return sum(muesli.grounded_terms(config.muesli, model, params, targets, inputs)[0].values())
 
     return jax.jit(loss), jax.jit(jax.grad(loss))
 
@@ -288,8 +288,8 @@ def sc_loss_of(config, model, target):
         e, e_target = (rows(model.encode(encoder, obs, ())[0]) for encoder in (params.encoder, target.encoder))
         logits = jnp.reshape(model.root_policy(params.root_policy, e), (T, B, A))
         roots = muesli.Roots(e, e_target, transforms.masked_logits(logits, obs.legal))
-        entries = muesli.count_entries(config.muesli, batch)
-        return muesli.sc_loss(config, model, params, target, batch, roots, entries, hyper.discount, key, hyper)[0]
+        inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
+        return muesli.sc_loss(config, model, params, target, roots, inputs, key)[0]
 
     return loss
 

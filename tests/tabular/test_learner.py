@@ -265,7 +265,7 @@ def problem(iterations):
 
 def run_both(model, update, control, options, iterations=50):
     """The same data through `learner.iterate` and through the NumPy loops; tables after every iteration."""
-    numbers, readings = variant(options, model, update), options.readings(control)
+    numbers, readings = variant(options, model, update, control), options.readings(control)
     garnet, pi, start, draws = problem(iterations)
 
     def step(state, draw):

@@ -37,15 +37,25 @@ def run(options, variants, seeds=2, control=False):
 # Options
 
 
-def test_defaults_are_the_papers_numbers_but_for_one() -> None:
+def test_defaults_are_the_papers_numbers_but_for_one_in_control() -> None:
     mle, ve = (variant(TabularOptions(), model, "direct") for model in ("mle", "ve"))
     assert (mle.discount, mle.epsilon, mle.td, mle.reward) == (0.99, 0.1, 0.03, 0.03)
     assert (mle.mle, mle.ve, ve.mle, ve.ve) == (1.0, 0.0, 0.0, 3.0)
-    # two terms from each of 20 states: a mean divides by 40. The paper prints 10 instead of 1
-    np.testing.assert_allclose([mle.plan_v, mle.plan_r, mle.plan_p], [0.03 / 40, 0.03 / 40, 1.0 / 40])
-    printed = variant(TabularOptions(alpha_sc_mle=10.0, terms="K+1"), "mle", "direct")
-    np.testing.assert_allclose([printed.plan_v, printed.plan_p], [0.03 / 60, 10.0 / 60])
+    # two terms from each of 20 states: a mean divides by 40
+    np.testing.assert_allclose([mle.plan_v, mle.plan_r, mle.plan_p], [0.03 / 40, 0.03 / 40, 10.0 / 40])
+    assert variant(TabularOptions(), "mle", "direct", control=True) == mle._replace(plan_p=1.0 / 40)
+    every = variant(TabularOptions(alpha_sc_mle=3.0, terms="K+1"), "mle", "direct", control=True)
+    np.testing.assert_allclose([every.plan_v, every.plan_p], [0.03 / 60, 3.0 / 60])
     assert ve.plan_p == 0.3 / 2
+
+
+@pytest.mark.parametrize(("task", "rate"), [("evaluation", 10.0), ("noise", 10.0), ("control", 1.0)])
+def test_the_rate_of_a_task_is_its_default(task, rate) -> None:
+    [setting] = parse(["models=mle", "updates=direct"])
+    for _, numbers in study.variants(task, setting):
+        assert numbers.plan_p == rate / 40
+    [given] = parse(["models=mle", "updates=direct", "alpha_sc_mle=2"])
+    assert {numbers.plan_p for _, numbers in study.variants(task, given)} == {2.0 / 40}
 
 
 def test_rates_and_reductions() -> None:
