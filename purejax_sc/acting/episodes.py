@@ -9,8 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent.search import Kind, make_search
+from purejax_sc.agent.search import NO_SEARCH, SearchOptions, make_search
 from purejax_sc.agent.transforms import masked_logits
+from purejax_sc.config import Config
 from purejax_sc.envs import base
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
 
@@ -97,9 +98,9 @@ def after_opening(player: Player, num_moves: int) -> Player:
 
 
 def make_choices(
-    model: Model, spec: EnvSpec, discount: float, simulations: int = 0, kind: Kind = "muzero", temperature: float = 1.0
+    config: Config, model: Model, spec: EnvSpec, search: SearchOptions = NO_SEARCH, temperature: float = 1.0
 ) -> dict[str, Choose]:
-    """An agent's ways to act, by name: `greedy`, `sampled` and, with simulations, `search`.
+    """The ways to act of an agent of `config`, by name: `greedy`, `sampled` and, with simulations, `search`.
 
     temperature: of the samples, which are drawn from pi^(1 / temperature); above 0.
     """
@@ -111,9 +112,9 @@ def make_choices(
         "greedy": lambda params, e, legal, key: jnp.argmax(logits(params, e, legal), axis=-1),
         "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal) / temperature),
     }
-    if simulations:
-        search = make_search(model, spec, simulations, kind)
-        choices["search"] = lambda params, e, legal, key: search(params, e, legal, key, discount).action
+    if search.simulations:
+        look, discount = make_search(model, spec, search, config.muesli.unroll), config.hyper.discount
+        choices["search"] = lambda params, e, legal, key: look(params, e, legal, key, discount).action
     return choices
 
 

@@ -7,7 +7,7 @@ Both are set up to play, not to explore: no noise at the root, and the best acti
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import chex
 import jax
@@ -18,8 +18,34 @@ from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.types import Array, EnvSpec, Key, Model, Params, Scalar
 
 Kind = Literal["muzero", "gumbel"]
-# How loud a value is beside the prior: c_scale of Danihelka et al. 2022, for board games and for single players.
-GUMBEL_SCALE = {True: 1.0, False: 0.1}
+ValueRange = Literal["auto", "known", "tree", "siblings"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+# How loud a value is beside the prior in Gumbel search, c_scale of Danihelka et al. 2022: per half of the range that
+# values are scaled by, which is that of a game's result; and, scaled by their siblings, for two players and for one.
+GUMBEL_SCALE = 0.1
+GUMBEL_SIBLINGS = {True: 1.0, False: 0.1}
+
+
+class SearchOptions(NamedTuple):
+    """How to search. Python values: static.
+
+    simulations: model steps per root; 0 for no search.
+    kind:        which search.
+    value_range: by what values are scaled before they are weighed against the prior. `known`: the bounds of the game's
+                 returns. `tree`: the smallest and the largest value of the whole tree (Schrittwieser et al. 2020, Eq.
+                 5). `siblings`: those of one node, which makes the smallest difference loud. `auto`: known where the
+                 game has bounds, else tree.
+    max_depth:   of the tree; None for as many steps as the model was unrolled in training.
+    """
+
+    simulations: int
+    kind: Kind = "muzero"
+    value_range: ValueRange = "auto"
+    max_depth: int | None = None
+
+
+NO_SEARCH = SearchOptions(0)
 
 
 class SearchResult(NamedTuple):
@@ -39,26 +65,26 @@ class SearchResult(NamedTuple):
 Search = Callable[[Params, Array, Array, Key, Scalar], SearchResult]
 
 
-def make_search(model: Model, spec: EnvSpec, simulations: int, kind: Kind = "muzero") -> Search:
+def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None) -> Search:
     """A pure search function of encoded states: the caller keeps the encoder's carry.
 
     Args:
-      model:       its root heads judge the roots, its model heads everything below.
-      spec:        with two players, a value counts for the player to move and changes sign at every step.
-      simulations: model steps per root, at least 1.
-      kind:        which search.
+      model:         its root heads judge the roots, its model heads everything below.
+      spec:          with two players, a value counts for the player to move and changes sign at every step.
+      options:       how.
+      trained_depth: steps that the model was unrolled in training, the default of `options.max_depth`; None: no limit.
 
     Returns:
       search(params, e, legal, key, discount), with the discount of one step as a positive number that may be traced.
       Legal moves are known at the roots only: below, the policy head alone keeps the search to the rules. Nor does a
       model say where episodes end: its values of absorbing states must have become 0 in training.
+
+    Raises ValueError for fewer than one simulation, and for known bounds where there are none.
     """
-    if simulations < 1:
-        raise ValueError(f"simulations={simulations} searches nothing: set simulations=1 or more")
-    policy: Callable[..., Any] = partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
-    if kind == "gumbel":
-        scaled = partial(mctx.qtransform_completed_by_mix_value, value_scale=GUMBEL_SCALE[spec.two_player])
-        policy = partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0, qtransform=scaled)
+    if options.simulations < 1:
+        raise ValueError(f"simulations={options.simulations} searches nothing: set simulations=1 or more")
+    policy, values = _policy(options.kind), _scaled_values(options, spec)
+    max_depth = trained_depth if options.max_depth is None else options.max_depth
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
         chex.assert_shape(legal, (len(e), spec.num_actions))
@@ -71,10 +97,53 @@ def make_search(model: Model, spec: EnvSpec, simulations: int, kind: Kind = "muz
         gamma = -discount if spec.two_player else discount
         expand = partial(_expand, model, spec.num_actions, gamma)
         with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
-            found = policy(params, key, root, expand, simulations, invalid_actions=~legal)
+            found = policy(params, key, root, expand, options.simulations, ~legal, max_depth, qtransform=values)
         return SearchResult(found.action, found.action_weights, found.search_tree.summary().value)
 
     return search
+
+
+def _policy(kind: Kind) -> Callable[..., Any]:
+    """mctx's search, without exploration."""
+    if kind == "gumbel":
+        return partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0)
+    return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
+
+
+def _scaled_values(options: SearchOptions, spec: EnvSpec) -> Callable[[mctx.Tree, Array], Array]:
+    """(tree, node) -> what the actions there [A] are worth beside the logits of the prior: mctx's `qtransform`."""
+    kind, by = options.kind, options.value_range
+    if by == "known" and spec.value_bounds is None:
+        raise ValueError("value_range=known needs a game with known bounds, such as Pgx's of two players: use tree")
+    if by == "siblings":
+        if kind == "muzero":
+            return mctx.qtransform_by_parent_and_siblings
+        return partial(mctx.qtransform_completed_by_mix_value, value_scale=GUMBEL_SIBLINGS[spec.two_player])
+
+    def scaled(tree: mctx.Tree, node: Array) -> Array:
+        known = None if by == "tree" else spec.value_bounds
+        low, high = _bounds(tree, spec.two_player) if known is None else known
+        if kind == "muzero":
+            return mctx.qtransform_by_min_max(tree, node, min_value=low, max_value=high)
+        scale = GUMBEL_SCALE * 2.0 / (high - low)
+        return mctx.qtransform_completed_by_mix_value(tree, node, value_scale=scale, rescale_values=False)
+
+    return scaled
+
+
+def _bounds(tree: mctx.Tree, two_player: bool) -> tuple[Array, Array]:
+    """The smallest and the largest of the network's value of the root and of r + gamma v of all actions tried.
+
+    With two players the value of a node is that of whoever moves there, so both signs count.
+    """
+    q = tree.children_rewards + tree.children_discounts * tree.children_values  # [nodes, A]
+    tried, root = tree.children_visits > 0, tree.raw_values[tree.ROOT_INDEX]
+    low = jnp.minimum(root, jnp.min(jnp.where(tried, q, jnp.inf)))
+    high = jnp.maximum(root, jnp.max(jnp.where(tried, q, -jnp.inf)))
+    if two_player:
+        high = jnp.maximum(high, -low)
+        low = -high
+    return low, jnp.maximum(high, low + 1e-8)
 
 
 def _expand(

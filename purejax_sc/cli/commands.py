@@ -230,8 +230,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--episodes", type=click.IntRange(min=1), default=32, show_default=True, help="Episodes of each seed.")
-@options.simulations("Also act by search over the learned model, with so many simulations per action.")
-@options.search
+@options.search("Also act by search over the learned model, with so many simulations per action.")
 @click.option(
     "--temperature", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Of samples."
 )
@@ -248,12 +247,11 @@ def evaluate(
     directory: Path,
     overrides: tuple[str, ...],
     episodes: int,
-    simulations: int,
-    search: Any,
     temperature: float,
     max_steps: int,
     seed: int,
     render: Path | None,
+    **search: Any,
 ) -> None:
     """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
 
@@ -262,11 +260,11 @@ def evaluate(
     as in levels.depth=20 (Sokoban; generated levels are held out). Whether an environment can be drawn depends on its
     observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games and CartPole can.
     """
-    options.check_search(search, simulations)
     with work("--episodes or --simulations"):
+        chosen = options.chosen_search(**search)
         from purejax_sc.evaluation import evaluate as evaluation
 
-        how = evaluation.EvaluationOptions(episodes, max_steps, simulations, search or "muzero", temperature, seed)
+        how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
         report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
     for path in (directory / evaluation.FILE, *([render] if render else [])):
@@ -313,8 +311,7 @@ def levels(
 @click.argument("entrants", nargs=-1, required=True, metavar="DIR...")
 @click.option("--opponent", metavar="COMMAND", help='Engine that speaks GTP, as in "gnugo --mode gtp".')
 @click.option("--games", type=click.IntRange(min=1), default=100, show_default=True, help="Of a pair, or a seed.")
-@options.simulations("Search before each move.")
-@options.search
+@options.search("Search before each move.")
 @click.option("--sampled", is_flag=True, help="Draw moves from the policy instead of playing the best.")
 @click.option("--openings", type=click.IntRange(min=0), default=2, show_default=True, help="Random moves at the start.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of an engine, in s.")
@@ -324,30 +321,30 @@ def match(
     entrants: tuple[str, ...],
     opponent: str | None,
     games: int,
-    simulations: int,
-    search: Any,
     sampled: bool,
     openings: int,
     timeout: float,
     seed: int,
     out: Path | None,
+    **search: Any,
 ) -> None:
     """Let the agents of run directories play each other, or a Go engine, and write a table and the games.
 
-    DIR may be `random`: uniformly random moves. Several play a round robin, which gives Elo ratings. Against an engine
-    every seed plays, and has each colour in half of the games:
+    DIR may be `random`: uniformly random moves. DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel
+    search, and DIR:0 not at all: so a run can meet itself. Several play a round robin, which gives Elo ratings.
+    Against an engine every seed plays, and has each colour in half of the games:
 
     purejax-sc match runs/go_5x5 --opponent "gnugo --mode gtp --level 1 --chinese-rules --positional-superko
     --play-out-aftermath --capture-all-dead"
     """
-    options.check_search(search, simulations)
-    if simulations and sampled:
+    if search["simulations"] and sampled:
         raise click.UsageError("--sampled draws moves from the policy, --simulations searches: give one of them")
-    directory = out or Path("runs") / f"match_{Path(entrants[0]).name}"
+    directory = out or Path("runs") / f"match_{Path(entrants[0]).name.replace(':', '_')}"
     with work("--games or --simulations"):
+        chosen = options.chosen_search(**search, needed=not any(":" in name for name in entrants))
         from purejax_sc.evaluation import matches
 
-        how = matches.MatchOptions(games, simulations, search or "muzero", sampled, openings, seed, timeout)
+        how = matches.MatchOptions(games, chosen, sampled, openings, seed, timeout)
         report = matches.run(entrants, opponent, how, directory, speaker(), command_line())
     tables.print_match(report)
     click.echo(f"wrote {directory}")
@@ -355,18 +352,17 @@ def match(
 
 @cli.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@options.simulations("Search before each move.")
-@options.search
+@options.search("Search before each move.")
 @click.option("--agent", type=click.IntRange(min=0), help="Seed of the run whose agent plays.  [default: the first]")
 @options.seed("Of the search.")
-def gtp(directory: Path, simulations: int, search: Any, agent: int | None, seed: int) -> None:
+def gtp(directory: Path, agent: int | None, seed: int, **search: Any) -> None:
     """Be a Go engine: play with an agent of the run directory DIR in any program that speaks the Go Text Protocol."""
-    options.check_search(search, simulations)
     with work("--simulations"):
+        chosen = options.chosen_search(**search)
         from purejax_sc.evaluation import matches
         from purejax_sc.evaluation.gtp_server import serve_streams
 
-        how = matches.MatchOptions(simulations=simulations, search=search or "muzero", seed=seed)
+        how = matches.MatchOptions(search=chosen, seed=seed)
         player = matches.open_player(directory, how, agent, speaker())
         name = f"purejax_sc {directory.resolve().name}"
         with open(sys.stdout.fileno(), "wb", 0, closefd=False) as stdout:

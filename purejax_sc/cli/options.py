@@ -1,6 +1,7 @@
 """Options that several commands have."""
 
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import click
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-search = click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]")
 
 
 def out(help_: str, **more: Any) -> Decorator:
@@ -39,12 +39,33 @@ def placement(help_: str) -> Decorator:
     )
 
 
-def simulations(help_: str) -> Decorator:
-    """How many of a search; 0 for no search."""
-    return click.option("--simulations", type=click.IntRange(min=0), default=0, show_default=True, help=help_)
+def search(help_: str) -> Decorator:
+    """--simulations and what else a search can be told, see `chosen_search`."""
+    words = (
+        click.option("--simulations", type=click.IntRange(min=0), default=0, show_default=True, help=help_),
+        click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]"),
+        click.option(
+            "--value-range",
+            type=click.Choice(["known", "tree", "siblings"]),
+            help="What a search scales values by.  [default: known bounds of the game, or else the tree's]",
+        ),
+        click.option(
+            "--max-depth", type=click.IntRange(min=1), help="Of a search.  [default: steps of the model in training]"
+        ),
+    )
+    return lambda function: reduce(lambda f, word: word(f), reversed(words), function)
 
 
-def check_search(kind: str | None, num: int) -> None:
-    """Refuse --search without --simulations."""
-    if kind and not num:
-        raise click.UsageError(f"--search {kind} needs --simulations: add --simulations 50, or leave --search out")
+def chosen_search(
+    simulations: int, search: str | None, value_range: str | None, max_depth: int | None, needed: bool = True
+) -> Any:
+    """The `SearchOptions` of a command line. needed: are the others refused without --simulations?"""
+    given = {"--search": search, "--value-range": value_range, "--max-depth": max_depth}
+    for name, value in given.items():
+        if value is not None and needed and not simulations:
+            raise click.UsageError(f"{name} {value} needs --simulations: add --simulations 50, or leave {name} out")
+    from purejax_sc.agent.search import SearchOptions
+
+    kind: Any = search or "muzero"
+    scale: Any = value_range or "auto"
+    return SearchOptions(simulations, kind, scale, max_depth)

@@ -76,6 +76,7 @@ def adapt(game: Any) -> Env:
         obs_shape=shapes.observation.shape,
         obs_dtype=shapes.observation.dtype,
         two_player=game.num_players == 2,
+        value_bounds=(-1.0, 1.0) if game.num_players == 2 else None,
     )
 
     def show(state: PgxState, reward: Array, moved: Array) -> Step:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from purejax_sc import networks
 from purejax_sc.acting import episodes
 from purejax_sc.acting.policy import acting_params
-from purejax_sc.agent.search import Kind, SearchResult, make_search
+from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, ValueRange, make_search
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env, network_spec
 from purejax_sc.results.files import RunError
@@ -69,20 +69,28 @@ class Agent:
         Returns:
           Actions int32 [B], and the carry after this observation.
         """
-        choices = episodes.make_choices(self.model, self.spec, self.config.hyper.discount)
+        choices = episodes.make_choices(self.config, self.model, self.spec)
         e, carry = self._encode(obs, carry)
         action = choices["greedy" if greedy else "sampled"](self.params, e, obs.legal, key)
         return action.astype(jnp.int32), carry
 
     def search(
-        self, obs: Observation, carry: Tree, key: Key, simulations: int = 50, kind: Kind = "muzero"
+        self,
+        obs: Observation,
+        carry: Tree,
+        key: Key,
+        simulations: int = 50,
+        kind: Kind = "muzero",
+        value_range: ValueRange = "auto",
+        max_depth: int | None = None,
     ) -> tuple[SearchResult, Tree]:
         """Search over the learned model, as `agent.search` does, and the carry after this observation.
 
-        obs, carry, key: as of `act`.   simulations: model steps per row; static, as is the kind. Raises ValueError if
-        they are fewer than 1.
+        obs, carry, key: as of `act`.   simulations and what follows: see `SearchOptions`; static. Raises ValueError for
+        fewer than one simulation, and for known bounds where there are none.
         """
-        search = make_search(self.model, self.spec, simulations, kind)
+        options = SearchOptions(simulations, kind, value_range, max_depth)
+        search = make_search(self.model, self.spec, options, self.config.muesli.unroll)
         e, carry = self._encode(obs, carry)
         return search(self.params, e, obs.legal, key, self.config.hyper.discount), carry
 

@@ -14,14 +14,14 @@ from purejax_sc import memory, networks
 from purejax_sc.acting import episodes, host_episodes
 from purejax_sc.acting.episodes import Choose, Episodes, Player
 from purejax_sc.acting.policy import acting_params
-from purejax_sc.agent.search import Kind
+from purejax_sc.agent.search import NO_SEARCH, SearchOptions
 from purejax_sc.config import Config, ConfigError, override
 from purejax_sc.config.envs import family_of
 from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec
 from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.evaluation import render
 from purejax_sc.results import statistics
-from purejax_sc.results.files import replace_files
+from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.statistics import CONFIDENCE, as_list, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
@@ -39,16 +39,14 @@ class EvaluationOptions(NamedTuple):
 
     episodes:    N, of each seed and each way to act.
     max_steps:   an episode that lasts longer is cut there: Atari's customary limit, 108,000 frames of 4 per step.
-    simulations: of a search per action; 0 for no search.
-    search:      which search.
+    search:      how to search, if it has simulations.
     temperature: of the samples: below 1 likely actions become likelier.
     seed:        of the evaluation's own random numbers.
     """
 
     episodes: int = 32
     max_steps: int = 27_000
-    simulations: int = 0
-    search: Kind = "muzero"
+    search: SearchOptions = NO_SEARCH
     temperature: float = 1.0
     seed: int = 0
 
@@ -128,11 +126,15 @@ def evaluate_agents(
       make_host_envs: makes environments on the host, where `agents.config.env` names such.
 
     Returns:
-      A tree ready for JSON. `policies` holds a summary (see `summarise`) by way to act.
+      A tree ready for JSON. `policies` holds a summary (see `summarise`) by way to act. Raises RunError for a search
+      that the environment does not allow.
     """
-    config = agents.config
+    config, search = agents.config, options.search
+    spec = env.spec if env else make_spec(config)
+    if search.value_range == "known" and spec.value_bounds is None:
+        raise RunError(f"{config.env} has no known bounds of its returns: choose --value-range tree")
     policies = {}
-    for name in ("greedy", "sampled", "search") if options.simulations else ("greedy", "sampled"):
+    for name in ("greedy", "sampled", "search") if search.simulations else ("greedy", "sampled"):
         say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
         if is_host(config):
             played = _on_host(agents, options, name, make_host_envs)
@@ -145,7 +147,7 @@ def evaluate_agents(
         "updates": np.asarray(agents.learner.updates).tolist(),
         "actor": config.muesli.actor,
         **options._asdict(),
-        "search": options.search if options.simulations else None,
+        "search": search._asdict(),
         "interval_over": "seeds" if len(agents.seeds) > 1 else "episodes",
         "confidence": CONFIDENCE,
         "policies": policies,
@@ -223,8 +225,7 @@ def _mean_of(values: np.ndarray) -> dict[str, Any]:
 
 def make_choices(config: Config, model: Model, spec: EnvSpec, options: EvaluationOptions) -> dict[str, Choose]:
     """The ways to act that `options` asks for, by name."""
-    discount = config.hyper.discount
-    return episodes.make_choices(model, spec, discount, options.simulations, options.search, options.temperature)
+    return episodes.make_choices(config, model, spec, options.search, options.temperature)
 
 
 def make_sides(
@@ -248,7 +249,7 @@ def record(
 
     The agent searches if `options` has simulations, and is greedy otherwise. env: None for one on the host.
     """
-    name = "search" if options.simulations else "greedy"
+    name = "search" if options.search.simulations else "greedy"
     shown = options._replace(max_steps=min(options.max_steps, render.MAX_STEPS))
     if env is None:
         played, frames = _play_on_host(agents, shown, name, 0, 1, make_host_envs)

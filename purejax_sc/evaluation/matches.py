@@ -1,6 +1,7 @@
 """Matches: agents of run directories against each other, and against engines that speak the Go Text Protocol."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations
@@ -15,7 +16,7 @@ from purejax_sc import memory
 from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import MAX_STEPS, Player
 from purejax_sc.acting.policy import acting_params
-from purejax_sc.agent.search import Kind
+from purejax_sc.agent.search import KINDS, NO_SEARCH, SearchOptions
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env
 from purejax_sc.envs.pgx import GO_KOMI, go_size
@@ -39,8 +40,8 @@ class MatchOptions(NamedTuple):
     """How to play. Python values: static.
 
     games:       of each pair, or of each seed against an engine; half of them as either colour.
-    simulations: of a search per action; 0 plays by the policy alone.
-    search:      which search.
+    search:      before each move, of entrants who do not say it themselves; without simulations they play by the policy
+                 alone.
     sampled:     draw moves from the policy instead of playing the best; a search always plays the best.
     openings:    random moves at the start of each game, so that games differ.
     seed:        of the openings and of sampled moves.
@@ -48,8 +49,7 @@ class MatchOptions(NamedTuple):
     """
 
     games: int = 100
-    simulations: int = 0
-    search: Kind = "muzero"
+    search: SearchOptions = NO_SEARCH
     sampled: bool = False
     openings: int = 2
     seed: int = 0
@@ -70,20 +70,35 @@ class Entrant(NamedTuple):
 
 
 def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
-    """The agents of a run directory, or `random`. Raises RunError and ConfigError."""
+    """The agents of `DIR[:SIMULATIONS[:SEARCH]]`, or `random`. Raises RunError and ConfigError."""
     if name == RANDOM:
         return Entrant(RANDOM, None, [0], None, lambda params: episodes.uniform())
-    agents = load_agents(Path(name), say)
+    directory, search = parse_entrant(name, options.search)
+    agents = load_agents(directory, say)
     spec = make_env(agents.config).spec
     if not spec.two_player:
         raise RunError(f"{name} was trained on {agents.config.env}, which has one player: use evaluate")
     model = make_model(agents.config, spec)
-    choices = episodes.make_choices(model, spec, agents.config.hyper.discount, options.simulations, options.search)
-    choose = choices["search" if options.simulations else "sampled" if options.sampled else "greedy"]
+    choices = episodes.make_choices(agents.config, model, spec, search)
+    choose = choices["search" if search.simulations else "sampled" if options.sampled else "greedy"]
     params = acting_params(agents.config, agents.learner)
     return Entrant(
         name, agents.config, list(agents.seeds), params, lambda params: episodes.agent(model, choose, params)
     )
+
+
+def parse_entrant(name: str, search: SearchOptions) -> tuple[Path, SearchOptions]:
+    """The directory of `DIR[:SIMULATIONS[:SEARCH]]` and how it searches, for which `search` is the default.
+
+    Without simulations, as in `DIR:0`, it plays by the policy alone. Raises RunError for an unknown search.
+    """
+    found = re.fullmatch(r"(.+?):([0-9]+)(?::(.*))?", name)
+    if found is None or Path(name).exists():
+        return Path(name), search
+    directory, simulations, kind = Path(found[1]), int(found[2]), found[3] or search.kind
+    if kind not in KINDS:
+        raise RunError(f"{name}: {kind!r} is no search: write {directory}:{simulations}:{' or :'.join(KINDS)}")
+    return directory, search._replace(simulations=simulations, kind=kind)
 
 
 def run(
@@ -97,7 +112,7 @@ def run(
     """Play a match and write match.json, and the games against an engine as SGF, to the new directory `out`.
 
     Args:
-      names:    run directories; `random` for random moves.
+      names:    run directories, with a search of their own as in `runs/a:32:gumbel`; `random` for random moves.
       opponent: the command of an engine, against which every seed of every run plays; None for a round robin.
 
     Raises RunError and ConfigError, and then leaves no directory.
@@ -145,7 +160,7 @@ def against_engine(
             name = f"{number}_seed_{seed}_game_{j:03d}.sgf"
             games[name] = engines.to_sgf(game, player, f"{entrant.name} seed {seed}", engine)
     summary = [_win_rate(name, [row for row in rows if row["run"] == name]) for name in names]
-    return {"opponent": engine, "engine": command, **options._asdict(), "runs": summary, "seeds": rows}, games
+    return {"opponent": engine, "engine": command, **_as_tree(options), "runs": summary, "seeds": rows}, games
 
 
 def open_player(directory: Path, options: MatchOptions, seed: int | None, say: Say) -> GoPlayer:
@@ -194,8 +209,12 @@ def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda t
     for number, (one, other) in enumerate(combinations(entrants, 2)):
         say(f"{one.name} against {other.name}: {options.games} game(s)")
         results = _play_pair(env, one, other, options, jax.random.fold_in(jax.random.key(options.seed), number))
-        pairs.append({"first": one.name, "second": other.name, **_summarise_pair(results)})
-    return {"env": config.env, **options._asdict(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
+        pairs.append({"first": one.name, "second": other.name, **_summarise_pair(results, one, other)})
+    return {"env": config.env, **_as_tree(options), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
+
+
+def _as_tree(options: MatchOptions) -> dict[str, Any]:
+    return options._asdict() | {"search": options.search._asdict()}
 
 
 def _common_config(entrants: Sequence[Entrant]) -> Config:
@@ -210,19 +229,31 @@ def _common_config(entrants: Sequence[Entrant]) -> Config:
     return first
 
 
-def _summarise_pair(results: np.ndarray) -> dict[str, Any]:
-    """Counts and the mean score of the first of two, from its results [games]; a draw is half a win."""
+def _summarise_pair(meetings: list[np.ndarray], one: Entrant, other: Entrant) -> dict[str, Any]:
+    """Counts and the mean score of the first of two, from its results [games] in every meeting; a draw is half a win.
+
+    meetings: which seeds met, and the score of the first of them.
+    """
+    results = np.concatenate(meetings)
     counts = {"wins": results > 0, "draws": results == 0, "losses": results < 0}
     score = (results + 1) / 2
+    seeds = ((one.seeds[i % len(one.seeds)], other.seeds[i % len(other.seeds)]) for i in range(len(meetings)))
     return {
         **{name: int(values.sum()) for name, values in counts.items()},
         "score": float(score.mean()),
         "interval": as_list(bootstrap_interval(score)),
+        "meetings": [
+            {"seeds": list(pair), "games": len(x), "score": float((x.mean() + 1) / 2)}
+            for pair, x in zip(seeds, meetings, strict=True)
+        ],
     }
 
 
-def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, key: Key) -> np.ndarray:
-    """Results [games] of the first entrant: 1, 0 or -1. Seeds meet in turn, each time with either side first."""
+def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, key: Key) -> list[np.ndarray]:
+    """Results [games] of the first entrant in every meeting: 1, 0 or -1.
+
+    Seeds meet in turn, each time with either side first.
+    """
 
     def play(params: tuple[Any, Any], key: Key, *, num: int) -> Any:
         sides = [entrant.make_player(x) for entrant, x in zip((one, other), params, strict=True)]
@@ -241,4 +272,4 @@ def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, ke
             program = jax.jit(partial(play, num=num))
             programs[num] = memory.compiled(program, sides, "the number of games or of simulations")
         results.append(programs[num](*sides))
-    return np.concatenate([np.asarray(x) for x in results])
+    return [np.asarray(x) for x in results]

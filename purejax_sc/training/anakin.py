@@ -143,7 +143,7 @@ def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Arr
 def _result(parts: Parts, params: Params, opponent: Params | Nothing | None, key: Key) -> Array:
     """Mean result, from -1 to 1, of games against other parameters, or against uniformly random moves."""
     config, env, model = parts.config, parts.env, parts.model
-    sampled = episodes.make_choices(model, env.spec, config.hyper.discount)["sampled"]
+    sampled = episodes.make_choices(config, model, env.spec)["sampled"]
     sides = [
         episodes.agent(model, sampled, x) if isinstance(x, Params) else episodes.uniform() for x in (params, opponent)
     ]

@@ -9,6 +9,7 @@ from helpers import host_games
 from purejax_sc import networks
 from purejax_sc.acting import host_episodes
 from purejax_sc.agent import muesli
+from purejax_sc.agent.search import SearchOptions
 from purejax_sc.config import from_tree
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, record
@@ -64,7 +65,9 @@ def agents():
 
 
 def test_evaluation_plays_greedily_by_samples_and_by_search(agents):
-    report = evaluate_agents(agents, EvaluationOptions(episodes=4, simulations=2), make_host_envs=make_host_envs)
+    report = evaluate_agents(
+        agents, EvaluationOptions(episodes=4, search=SearchOptions(2)), make_host_envs=make_host_envs
+    )
     assert set(report["policies"]) == {"greedy", "sampled", "search"}
     for policy in report["policies"].values():
         assert policy["length"] == pytest.approx(np.mean(LENGTHS))

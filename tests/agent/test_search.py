@@ -9,10 +9,11 @@ import pytest
 
 from purejax_sc import config as config_module
 from purejax_sc import networks
-from purejax_sc.agent.search import make_search
+from purejax_sc.agent.search import SearchOptions, make_search
 from purejax_sc.types import EnvSpec, Model, Params
 
 ONE, TWO = (EnvSpec(3, (1,), jnp.dtype(jnp.float32), two_player) for two_player in (False, True))
+GAME = TWO._replace(value_bounds=(-1.0, 1.0))
 ROOTS, STATES = 3, 6  # of every search and of every table, so that few programs serve all tests
 MANY = 150  # simulations: visits follow the values only slowly
 KINDS = pytest.mark.parametrize("kind", ["muzero", "gumbel"])
@@ -59,14 +60,24 @@ def filled(rows, shape) -> np.ndarray:
 
 
 @cache
-def make_cached(kind, spec, simulations):
-    return jax.jit(make_search(table_model(), spec, simulations, kind))
+def make_cached(kind, spec, simulations, value_range="auto", max_depth=None, trained_depth=None):
+    options = SearchOptions(simulations, kind, value_range, max_depth)
+    return jax.jit(make_search(table_model(), spec, options, trained_depth))
 
 
-def look(params, kind="muzero", simulations=MANY, spec=ONE, legal=((True, True, False),) * ROOTS, discount=0.9, root=0):
+def look(
+    params,
+    kind="muzero",
+    simulations=MANY,
+    spec=ONE,
+    legal=((True, True, False),) * ROOTS,
+    discount=0.9,
+    root=0,
+    **options,
+):
     """Search from the same state under three masks of legal actions; by default only the first two actions are."""
     e = jnp.tile(jnp.eye(STATES)[root], (ROOTS, 1))
-    return make_cached(kind, spec, simulations)(params, e, jnp.array(legal), jax.random.key(0), discount)
+    return make_cached(kind, spec, simulations, **options)(params, e, jnp.array(legal), jax.random.key(0), discount)
 
 
 @KINDS
@@ -163,7 +174,67 @@ def test_the_key_adds_no_noise(kind):
 
 def test_search_without_simulations_is_refused():
     with pytest.raises(ValueError, match="simulations=1 or more"):
-        make_search(table_model(), ONE, 0)
+        make_search(table_model(), ONE, SearchOptions(0))
+
+
+def test_known_bounds_must_be_known():
+    with pytest.raises(ValueError, match="use tree"):
+        make_search(table_model(), TWO, SearchOptions(2, value_range="known"))
+
+
+# What values are scaled by
+
+
+def one_of_each_visited(values, value_range, spec):
+    """Weights of a Gumbel search that has tried both legal actions once; they pay `values` and then nothing."""
+    params = tables([[1], [1]], rewards=[values])
+    found = look(params, "gumbel", 2, spec, discount=1.0, value_range=value_range)
+    return np.log(found.weights[0, 1] / found.weights[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("value_range", "spec", "advantage"),
+    [
+        # c_visit + the most visits = 51 times c_scale times the difference of 0.04 in the unit of the scale
+        ("auto", GAME, 51 * 0.1 * 0.04),  # half of the range of a game's results is 1
+        ("known", GAME, 51 * 0.1 * 0.04),
+        # the lowest of three siblings is the action that was not tried: (0 + 0.30 + 0.34) / 3
+        ("siblings", GAME, 51 * 1.0 * 0.04 / (0.34 - 0.64 / 3)),
+        ("siblings", ONE, 51 * 0.1 * 0.04 / (0.34 - 0.64 / 3)),
+        ("tree", ONE, 51 * 0.2 * 0.04 / 0.34),  # the tree holds 0, 0.30 and 0.34
+        ("auto", ONE, 51 * 0.2 * 0.04 / 0.34),
+        ("tree", TWO, 51 * 0.2 * 0.04 / 0.68),  # and, with two players, the same values to the other one
+    ],
+)
+def test_gumbel_weighs_a_difference_by_its_scale(value_range, spec, advantage):
+    np.testing.assert_allclose(one_of_each_visited([0.30, 0.34], value_range, spec), advantage, rtol=1e-3)
+
+
+def test_a_scale_of_the_whole_tree_does_not_depend_on_the_unit_of_rewards():
+    # In MuZero's search too; the prior likes what pays less.
+    def weights(unit, value_range):
+        params = tables([[1], [2], [1]], rewards=[[0.5 * unit, unit], [0.2 * unit]], logits=[[1, 0]])
+        return look(params, simulations=20, value_range=value_range).weights
+
+    np.testing.assert_allclose(weights(1.0, "tree"), weights(100.0, "tree"), atol=1e-6)
+
+
+def test_known_bounds_leave_a_small_difference_small():
+    # The prior is for action 0 with 88%; action 1 is worth 0.04 more of a range of 2. Scaled by its siblings that is
+    # all there is: 1 against 0.
+    params = tables([[1], [1]], rewards=[[0.0, 0.04]], logits=[[2, 0]])
+    share = {by: look(params, simulations=40, spec=GAME, value_range=by).weights[0, 1] for by in ("known", "siblings")}
+    assert share["known"] < 0.3
+    assert share["siblings"] > 0.6
+
+
+@KINDS
+def test_depth_is_limited_to_what_the_model_was_trained_for(kind):
+    # Three steps away is a reward of 1: out of reach of a tree of two steps.
+    params = tables([[4, 1], [4, 2], [4, 3], [3], [4]], rewards=[[0, 0], [0, 0], [0, 1]], logits=[[1, 0]] * 5)
+    assert look(params, kind, trained_depth=3).value[0] > 0
+    assert look(params, kind, trained_depth=2).value[0] == 0
+    assert look(params, kind, trained_depth=2, max_depth=3).value[0] > 0
 
 
 def test_search_runs_on_networks_over_seeds():
@@ -174,7 +245,7 @@ def test_search_runs_on_networks_over_seeds():
     params = jax.tree.map(lambda x: jnp.array(rng.normal(size=(2, *x.shape)), jnp.float32), shapes)  # of two seeds
     legal = jnp.array([[True] * 5, [False] * 3 + [True] * 2, [False] * 4 + [True]])
     e = jnp.array(rng.normal(size=(2, 3, 8)), jnp.float32)
-    search = jax.jit(jax.vmap(make_search(model, spec, 4, "gumbel"), (0, 0, None, 0, None)))
+    search = jax.jit(jax.vmap(make_search(model, spec, SearchOptions(4, "gumbel")), (0, 0, None, 0, None)))
     found = search(params, e, legal, jax.random.split(jax.random.key(0), 2), 0.99)
     assert found.action.shape == (2, 3)
     assert jnp.all(legal[jnp.arange(3)[None], found.action])

@@ -13,6 +13,7 @@ from PIL import Image
 
 from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import Episodes
+from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError, from_tree, load
 from purejax_sc.evaluation import evaluate, render
@@ -100,9 +101,8 @@ def test_only_first_episodes_count_and_short_ones_count_no_more():
 @pytest.mark.parametrize(("actor", "preferred", "simulations"), [("prior", 1.0, 4), ("online", 0.0, 0)])
 def test_the_network_that_acted_in_training_plays(actor, preferred, simulations):
     env = probe_envs.reward_by_action()
-    report = evaluate_agents(
-        make_agents(env, actor=actor), EvaluationOptions(500, simulations=simulations, search="gumbel"), env
-    )
+    options = EvaluationOptions(500, search=SearchOptions(simulations, "gumbel"))
+    report = evaluate_agents(make_agents(env, actor=actor), options, env)
     returns = {name: np.array(policy["per_seed"]["return"]) for name, policy in report["policies"].items()}
     np.testing.assert_array_equal(returns.pop("greedy"), preferred)
     # A logit of 1 is a probability of 0.731, with a standard error of 0.02.
@@ -274,7 +274,12 @@ def test_command_writes_a_report_and_a_film(here, capsys):
     assert report["env"] == "gymnax/Catch-bsuite"
     assert report["seeds"] == [3, 4]
     assert report["updates"] == [0, 0]
-    assert (report["episodes"], report["max_steps"], report["seed"], report["search"]) == (2, 27_000, 5, None)
+    assert (report["episodes"], report["max_steps"], report["seed"], report["search"]["simulations"]) == (
+        2,
+        27_000,
+        5,
+        0,
+    )
     assert report["interval_over"] == "seeds"
     assert report["policies"]["greedy"]["per_seed"]["length"] == [9.0, 9.0]
     out = capsys.readouterr().out
@@ -318,6 +323,8 @@ def garnet(tmp_path_factory) -> Path:
         ("evaluate run --seed -1", "--seed"),
         ("evaluate run --search alphabeta", "muzero"),
         ("evaluate run --search gumbel", "add --simulations"),
+        ("evaluate run --max-depth 3", "--max-depth 3 needs --simulations"),
+        ("evaluate run --simulations 2 --value-range known", "choose --value-range tree"),
         ("evaluate run --render film.mp4", ".gif"),
         ("evaluate run --render film", ".png"),
         ("evaluate run --render nowhere/film.gif", "make the directory nowhere"),

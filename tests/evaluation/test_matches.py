@@ -11,6 +11,7 @@ import pytest
 from helpers import agents
 
 from purejax_sc.acting import episodes
+from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.evaluation import engines, go_board, gtp, matches
@@ -240,6 +241,28 @@ def test_a_round_robin_is_played_and_written(runs, tmp_path, capsys) -> None:
     assert "Elo" in capsys.readouterr().out
 
 
+def test_a_run_meets_itself_with_another_search(runs, tmp_path, capsys) -> None:
+    out = tmp_path / "match"
+    names = [f"{runs}/xo2", f"{runs}/xo2:4", f"{runs}/xo2:2:gumbel"]
+    assert main(["match", *names, "--games", "8", "--max-depth", "2", "--out", str(out)]) == 0
+    report = json.loads((out / matches.FILE).read_text())
+    assert report["search"] == {"simulations": 0, "kind": "muzero", "value_range": "auto", "max_depth": 2}
+    for pair in report["pairs"]:
+        assert [meeting["seeds"] for meeting in pair["meetings"]] == [[0, 0], [1, 1]]
+        np.testing.assert_allclose(np.mean([meeting["score"] for meeting in pair["meetings"]]), pair["score"])
+    assert [pair["second"] for pair in report["pairs"]] == [names[1], names[2], names[2]]
+
+
+def test_the_search_of_an_entrant_is_its_own(tmp_path) -> None:
+    common = SearchOptions(8, "gumbel", max_depth=3)
+    assert matches.parse_entrant("runs/a", common) == (Path("runs/a"), common)
+    assert matches.parse_entrant("runs/a:0", common)[1].simulations == 0
+    assert matches.parse_entrant("runs/a:32", common) == (Path("runs/a"), common._replace(simulations=32))
+    assert matches.parse_entrant("runs/a:32:muzero", common)[1] == SearchOptions(32, "muzero", max_depth=3)
+    (tmp_path / "a:32").mkdir()
+    assert matches.parse_entrant(f"{tmp_path}/a:32", common) == (tmp_path / "a:32", common)
+
+
 def test_every_seed_plays_an_engine_and_the_games_are_kept(runs, puppet, tmp_path, capsys) -> None:
     out = tmp_path / "match"
     engine = puppet("resign")
@@ -265,13 +288,16 @@ def test_every_seed_plays_an_engine_and_the_games_are_kept(runs, puppet, tmp_pat
         (["{runs}/go", "--opponent", "no_such_engine"], "install 'no_such_engine'"),
         (["{runs}/go", "random", "--sampled", "--simulations", "2"], "give one of them"),
         (["{runs}/go", "random", "--search", "gumbel"], "--search gumbel needs --simulations"),
+        (["{runs}/xo:3", "{runs}/xo:3"], "against itself"),
+        (["{runs}/xo:3:alphabeta", "{runs}/xo"], "'alphabeta' is no search: write {runs}/xo:3:muzero or :gumbel"),
+        (["{runs}/xo:a", "{runs}/xo"], "give a directory written by train"),
     ],
 )
 def test_matches_that_cannot_be_played_end_in_one_line(runs, tmp_path, capsys, arguments, words) -> None:
     filled = [text.format(runs=runs) for text in arguments]
     assert main(["match", *filled, "--out", str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert words in error
+    assert words.format(runs=runs) in error
     assert not (tmp_path / "new").exists()
 
 

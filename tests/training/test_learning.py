@@ -7,6 +7,7 @@ from helpers import game_references
 
 from purejax_sc.acting import episodes
 from purejax_sc.acting.policy import acting_params
+from purejax_sc.agent.search import SearchOptions
 from purejax_sc.config import Config, load
 from purejax_sc.envs import make_env
 from purejax_sc.evaluation import evaluate
@@ -79,7 +80,7 @@ def results(
     """Results [seeds, games] against a player, each side moving first in every other game."""
     env = make_env(agents.config)
     model = make_model(agents.config, env.spec)
-    choose = episodes.make_choices(model, env.spec, agents.config.hyper.discount, simulations)[way]
+    choose = episodes.make_choices(agents.config, model, env.spec, SearchOptions(simulations))[way]
 
     @jax.jit
     def play(params, key):
