@@ -243,6 +243,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 )
 @options.seed("Of the evaluation.")
 @click.option("--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: .gif or .png.")
+@click.option("--diagnose", is_flag=True, help="Also hold the model against real play, by depth and by action.")
 def evaluate(
     directory: Path,
     overrides: tuple[str, ...],
@@ -251,6 +252,7 @@ def evaluate(
     max_steps: int,
     seed: int,
     render: Path | None,
+    diagnose: bool,
     **search: Any,
 ) -> None:
     """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
@@ -267,7 +269,16 @@ def evaluate(
         how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
         report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
-    for path in (directory / evaluation.FILE, *([render] if render else [])):
+    written = [directory / evaluation.FILE, *([render] if render else [])]
+    if diagnose:
+        with work("--diagnose on a run of fewer seeds"):
+            from purejax_sc.evaluation import diagnosis
+
+            how_far = diagnosis.DiagnosisOptions(seed=seed)
+            found = diagnosis.diagnose(directory, how_far, speaker(), command_line(), overrides)
+        tables.print_diagnosis(found)
+        written += [directory / diagnosis.FILE, directory / diagnosis.PICTURE]
+    for path in written:
         click.echo(f"wrote {path}")
 
 

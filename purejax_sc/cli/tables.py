@@ -77,6 +77,18 @@ def print_evaluation(report: dict[str, Any]) -> None:
     click.echo(f"intervals and IQM are over {spread}; cut: not over after {report['max_steps']} steps")
 
 
+def print_diagnosis(report: dict[str, Any]) -> None:
+    """One line per depth of the model, then what it says of actions."""
+    names = list(report["by_depth"])
+    said = ([_number(x["mean"]) for x in report["by_depth"][name]] for name in names)
+    steps = map(str, range(1, report["depth"] + 1))
+    click.echo()
+    print_table([("model steps", *(name.replace("_", " ") for name in names)), *zip(steps, *said, strict=True)])
+    click.echo()
+    scores = report["actions"].items()
+    print_table([(name.replace("_", " "), _number(x["mean"]), _interval(x["interval"])) for name, x in scores])
+
+
 def print_match(report: dict[str, Any]) -> None:
     """A round robin: pairs, then ratings. Against an engine: one line per seed, then one per run."""
     if "pairs" in report:

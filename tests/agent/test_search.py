@@ -6,57 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.table_models import STATES, table_model, tables
 
 from purejax_sc import config as config_module
 from purejax_sc import networks
 from purejax_sc.agent.search import SearchOptions, make_search
-from purejax_sc.types import EnvSpec, Model, Params
+from purejax_sc.types import EnvSpec
 
 ONE, TWO = (EnvSpec(3, (1,), jnp.dtype(jnp.float32), two_player) for two_player in (False, True))
 GAME = TWO._replace(value_bounds=(-1.0, 1.0))
-ROOTS, STATES = 3, 6  # of every search and of every table, so that few programs serve all tests
+ROOTS = 3  # of every search, so that few programs serve all tests
 MANY = 150  # simulations: visits follow the values only slowly
 KINDS = pytest.mark.parametrize("kind", ["muzero", "gumbel"])
-
-
-def table_model() -> Model:
-    """A model whose latents are one-hot states [M, S], and whose parts are tables: see `tables`."""
-
-    def step(successor, reward, z, a):
-        return jnp.einsum("ms,ma,sat->mt", z, a, successor), jnp.einsum("ms,ma,sa->m", z, a, reward)
-
-    def read(table, z):
-        return z @ table
-
-    return Model(
-        init=lambda key: None,
-        initial_carry=lambda n: (),
-        encode=lambda encoder, obs, carry: (obs, carry),
-        start=lambda successor, e: e,
-        step=step,
-        value=read,
-        policy=read,
-        root_value=read,
-        root_policy=read,
-        decode=lambda out: out,
-    )
-
-
-def tables(successors, rewards=(), values=(), logits=()) -> Params:
-    """Tables of S states and A actions. successors: [S, A] states; rewards: [S, A]; values: [S]; logits: [S, A].
-
-    What is left out is 0, and actions that a row leaves out do the same as its last.
-    """
-    successors = filled(successors, (STATES, 3)).astype(int)
-    rewards, logits, values = filled(rewards, (STATES, 3)), filled(logits, (STATES, 3)), filled(values, (STATES,))
-    return Params((), jnp.array(np.eye(STATES, dtype=np.float32)[successors]), rewards, values, values, logits, logits)
-
-
-def filled(rows, shape) -> np.ndarray:
-    table = np.zeros(shape, np.float32)
-    for i, row in enumerate(rows):
-        table[i] = row if np.ndim(row) == 0 else [*row, *[row[-1]] * (shape[1] - len(row))]
-    return table
 
 
 @cache

@@ -1,0 +1,290 @@
+"""Is a learned model good enough to plan with? It is held against real play, depth by depth and action by action.
+
+By depth: the model is unrolled along the actions that were really taken, and what it says after k steps is compared
+with what the root heads say of the state that was really reached. By action: every action is really taken, once, from a
+sample of states, and reward + discount v of the model's first step is compared with that of the real one.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from matplotlib.figure import Figure
+
+from purejax_sc import memory
+from purejax_sc.acting.policy import acting_params
+from purejax_sc.agent import losses
+from purejax_sc.agent.transforms import masked_logits, masked_mean
+from purejax_sc.config import Config
+from purejax_sc.envs import base, is_host, make_env
+from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
+from purejax_sc.networks import make_model
+from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.plots import encode
+from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number, bootstrap_interval
+from purejax_sc.runs.checkpoint import Agents, load_agents
+from purejax_sc.training.devices import default_placement, over_seeds
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
+
+FILE, PICTURE = "diagnosis.json", "diagnosis.png"
+DEPTH = {  # of the model -> its title
+    "value_gap": "|v(z^k) - root value of the real state|",
+    "policy_kl": "KL(root policy there || model's policy), nats",
+    "illegal_mass": "model's policy on illegal moves",
+    "value_beyond": "|v(z^k)| beyond the end of an episode",
+    "reward_error": "|reward of step k - real reward|",
+}
+
+Say = Callable[[str], None]
+
+
+class DiagnosisOptions(NamedTuple):
+    """How much to look at. Python values: static.
+
+    steps, envs: of real play by sampling the policy, for each seed.   seed: of the play.
+    depth:       model steps; None for twice as many as it was unrolled in training.
+    states:      of which all actions are tried, or `actions` legal ones at random where there are more.
+    """
+
+    steps: int = 192
+    envs: int = 16
+    depth: int | None = None
+    states: int = 256
+    actions: int = 64
+    seed: int = 0
+
+
+class Play(NamedTuple):
+    """Real steps, [T, N, ...]. env, obs: before the action.   e, carry: obs encoded, and what is remembered then."""
+
+    env: Tree
+    obs: Observation
+    e: Array
+    carry: Tree
+    action: Array
+    reward: Array
+    discount: Array
+
+
+class Actions(NamedTuple):
+    """Actions [S, C] of S states. model, real: r + gamma v of the model's step and of the real one, to the mover.
+
+    tried:  bool, false where there were fewer legal ones.   logits: of the root policy.
+    """
+
+    model: Array
+    real: Array
+    tried: Array
+    logits: Array
+
+
+def diagnose(
+    directory: Path,
+    options: DiagnosisOptions,
+    say: Say = lambda text: None,
+    command: str | None = None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Diagnose the models of the agents in a run directory, and write diagnosis.json and diagnosis.png there.
+
+    overrides: KEY=VALUE of the environment, as `evaluate` takes them.
+
+    Returns the contents of diagnosis.json, see `diagnose_agents`. Raises RunError and ConfigError, before anything is
+    written.
+    """
+    agents = load_agents(directory, say)
+    config = evaluation_config(agents.config, EvaluationOptions(episodes=options.envs), overrides)
+    if is_host(config):
+        raise RunError(f"{config.env} runs outside JAX, where no state can be left by all actions: it has no diagnosis")
+    report = {"command": command} | diagnose_agents(agents._replace(config=config), options, make_env(config), say)
+    text = json.dumps(report, indent=2, allow_nan=False)
+    replace_files({directory / FILE: f"{text}\n".encode(), directory / PICTURE: draw(report)})
+    return report
+
+
+def diagnose_agents(
+    agents: Agents, options: DiagnosisOptions, env: Env, say: Say = lambda text: None
+) -> dict[str, Any]:
+    """What the models of all seeds are worth, ready for JSON.
+
+    Returns:
+      by_depth: name of `DEPTH` -> means over seeds for k = 1 .. depth, with intervals; None where there is nothing.
+      actions:  `rank_correlation` of the model's action values with the real ones within a state, `spread` of the real
+                ones, `regret` of the model's best action and `regret_policy` of the policy's: what the best one has
+                more, by the real step and the root value there.
+    """
+    config, spec = agents.config, env.spec
+    depth = options.depth or 2 * config.muesli.unroll
+    model = make_model(config, spec)
+    say(f"{options.steps} steps of {options.envs} environments for each of {len(agents.seeds)} seed(s)")
+
+    def look(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions]:
+        params, key = row
+        key_play, key_actions = jax.random.split(key)
+        played = play(env, model, params, key_play, options.steps + depth, options.envs)
+        tried = try_actions(env, model, params, played, key_actions, config, options)
+        return by_depth(model, params, spec, played, depth), tried
+
+    keys = jnp.stack([jax.random.fold_in(jax.random.key(options.seed), seed) for seed in agents.seeds])
+    rows = acting_params(config, agents.learner), keys
+    program = jax.jit(over_seeds(look, default_placement(jax.devices()[0].platform)))
+    depths, actions = jax.device_get(memory.compiled(program, (rows,), "the number of states")(rows))
+    per_seed = [judge(Actions(*(x[i] for x in actions))) for i in range(len(agents.seeds))]
+    return {
+        "env": config.env,
+        "seeds": list(agents.seeds),
+        **options._asdict(),
+        "depth": depth,
+        "trained_depth": config.muesli.unroll,
+        "confidence": CONFIDENCE,
+        "by_depth": {name: [_over_seeds(x) for x in np.asarray(depths[name]).T] for name in DEPTH},
+        "actions": {name: _over_seeds(np.array([row[name] for row in per_seed])) for name in per_seed[0]},
+    }
+
+
+def play(env: Env, model: Model, params: Params, key: Key, steps: int, num_envs: int) -> Play:
+    """A stream of real steps, in which episodes follow each other, by sampling the root policy."""
+    key_env, key_steps = jax.random.split(key)
+
+    def step(x: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Play]:
+        state, carry = x
+        key_act, key_env = jax.random.split(key)
+        e, carry = model.encode(params.encoder, jax.tree.map(lambda leaf: leaf[None], state.obs), carry)
+        logits = masked_logits(model.root_policy(params.root_policy, e[0]), state.obs.legal)
+        action = jax.random.categorical(key_act, logits)
+        after, reward, discount, _ = base.step(env, key_env, state, action)
+        return (after, carry), Play(state.env, state.obs, e[0], carry, action, reward, discount)
+
+    begin = base.init(env, key_env, num_envs), model.initial_carry(num_envs)
+    return jax.lax.scan(step, begin, jax.random.split(key_steps, steps))[1]
+
+
+def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, depth: int) -> dict[str, Array]:
+    """name of `DEPTH` -> [depth] means, NaN where nothing was seen. See `losses.unroll_masks` for what counts."""
+    masks = losses.unroll_masks(played.discount, played.obs.valid, depth)  # [K + 1, T, N]
+    time_envs = played.action.shape
+    e = jnp.reshape(played.e, (-1, *played.e.shape[2:]))
+    actions = jnp.stack([losses.shift(played.action, k) for k in range(depth)])
+
+    def step(z: Array, action: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+        one_hot = jax.nn.one_hot(jnp.ravel(action), spec.num_actions)
+        z, reward = model.step(params.dynamics, params.reward, z, one_hot)
+        return z, (model.decode(reward), model.decode(model.value(params.value, z)), model.policy(params.policy, z))
+
+    said = jax.lax.scan(step, model.start(params.dynamics, e), actions)[1]
+    reward, value, logits = (jnp.reshape(x, (depth, *time_envs, *x.shape[2:])) for x in said)
+    v_root = jnp.reshape(model.decode(model.root_value(params.root_value, e)), time_envs)
+    logits_root = jnp.reshape(model.root_policy(params.root_policy, e), (*time_envs, -1))
+    log_root, log_pi = jax.nn.log_softmax(masked_logits(logits_root, played.obs.legal)), jax.nn.log_softmax(logits)
+
+    def there(x: Array) -> Array:
+        """What belongs to the state k steps on, k = 1 .. depth."""
+        return jnp.stack([losses.shift(x, k) for k in range(1, depth + 1)])
+
+    kl = jnp.sum(jnp.exp(there(log_root)) * (there(log_root) - log_pi), axis=-1)
+    illegal = jnp.sum(jnp.where(there(played.obs.legal), 0.0, jnp.exp(log_pi)), axis=-1)
+    real_reward = jnp.stack([losses.shift(played.reward, k) for k in range(depth)])
+    live, beyond = masks.live[1:], masks.absorbed[1:]
+    return {
+        "value_gap": _mean(jnp.abs(value - there(v_root)), live),
+        "policy_kl": _mean(kl, live),
+        "illegal_mass": _mean(illegal, live),
+        "value_beyond": _mean(jnp.abs(value), beyond),
+        "reward_error": _mean(jnp.abs(reward - real_reward), masks.live[:-1]),
+    }
+
+
+def _mean(x: Array, mask: Array) -> Array:
+    """[K] means of [K, T, N], NaN where the mask has nothing."""
+    size = jnp.sum(mask, axis=(1, 2), dtype=x.dtype)
+    return jnp.where(size > 0, jax.vmap(masked_mean)(x, mask, jnp.maximum(size, 1)), jnp.nan)
+
+
+def try_actions(
+    env: Env, model: Model, params: Params, played: Play, key: Key, config: Config, options: DiagnosisOptions
+) -> Actions:
+    """Take legal actions of `options.states` states of the play, each for itself, really and in the model."""
+    key_states, key_actions, key_env = jax.random.split(key, 3)
+    num_actions = env.spec.num_actions
+    chosen = jax.random.choice(
+        key_states, played.action.size, (options.states,), p=jnp.ravel(played.obs.valid).astype(jnp.float32)
+    )
+    here: Play = jax.tree.map(lambda x: jnp.reshape(x, (-1, *x.shape[2:]))[chosen], played)
+    order = jnp.where(here.obs.legal, jax.random.uniform(key_actions, here.obs.legal.shape), 1.0)  # legal ones first
+    actions = jnp.argsort(order, axis=-1)[:, : min(options.actions, num_actions)]
+    keys = jax.random.split(key_env, actions.shape)
+    gamma = config.hyper.discount
+
+    def by_model(action: Array) -> Array:
+        z = model.start(params.dynamics, here.e)
+        z, reward = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, num_actions))
+        sign = -1.0 if env.spec.two_player else 1.0
+        return model.decode(reward) + sign * gamma * model.decode(model.value(params.value, z))
+
+    def by_the_environment(action: Array, keys: Key) -> Array:
+        _, step = jax.vmap(env.step)(keys, here.env, action)
+        no, yes = jnp.zeros(len(action), bool), jnp.ones(len(action), bool)
+        obs = Observation(step.obs, step.legal, action.astype(jnp.int32), step.reward, no, yes)
+        e, _ = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), here.carry)
+        value = model.decode(model.root_value(params.root_value, e[0]))
+        return step.reward + gamma * step.discount * value
+
+    logits = model.root_policy(params.root_policy, here.e)
+    pick = partial(jnp.take_along_axis, indices=actions, axis=-1)
+    return Actions(
+        model=jax.lax.map(by_model, actions.T).T,
+        real=jax.lax.map(lambda x: by_the_environment(*x), (actions.T, keys.T)).T,
+        tried=pick(here.obs.legal),
+        logits=pick(logits),
+    )
+
+
+def judge(actions: Actions) -> dict[str, float]:
+    """Means over the states of one seed that have a choice."""
+    rows = []
+    for model, real, tried, logits in zip(*actions, strict=True):
+        if tried.sum() < 2:
+            continue
+        model, real, logits = model[tried], real[tried], logits[tried]
+        ranks = [scipy.stats.rankdata(x) for x in (model, real)]
+        flat = min(np.ptp(rank) for rank in ranks) == 0  # all alike: there is no order to find
+        correlation = np.nan if flat else np.corrcoef(*ranks)[0, 1]
+        regrets = (real.max() - real[np.argmax(x)] for x in (model, logits))
+        rows.append((correlation, real.std(), *regrets))
+    names = ("rank_correlation", "spread", "regret", "regret_policy")
+    if not rows:
+        return dict.fromkeys(names, np.nan)
+    columns = np.array(rows, float).T
+    known = (column[~np.isnan(column)] for column in columns)
+    return {name: float(x.mean()) if len(x) else np.nan for name, x in zip(names, known, strict=True)}
+
+
+def _over_seeds(values: np.ndarray) -> dict[str, Any]:
+    """Mean over the seeds that have a value, with an interval."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return {"mean": None, "interval": None}
+    return {"mean": as_number(known.mean()), "interval": as_list(bootstrap_interval(known))}
+
+
+def draw(report: dict[str, Any]) -> bytes:
+    """One panel for each name of `DEPTH`, over k; a line marks how far the model was unrolled in training."""
+    figure = Figure(figsize=(3.4 * len(DEPTH), 3.2), layout="constrained")
+    for axes, (name, title) in zip(figure.subplots(1, len(DEPTH)), DEPTH.items(), strict=True):
+        points = [(k, x) for k, x in enumerate(report["by_depth"][name], 1) if x["mean"] is not None]
+        axes.plot([k for k, _ in points], [x["mean"] for _, x in points], color="C0", marker="o", markersize=3)
+        spans = [(k, *x["interval"]) for k, x in points if x["interval"]]
+        if spans:
+            axes.fill_between(*zip(*spans, strict=True), color="C0", alpha=0.2, linewidth=0)
+        axes.axvline(report["trained_depth"], color="black", linewidth=0.6, linestyle=":")
+        axes.set(title=title, xlabel="model steps k", xlim=(0.5, report["depth"] + 0.5))
+        axes.set_ylim(bottom=0.0)
+        axes.title.set_fontsize("small")
+        axes.grid(alpha=0.3)
+    return encode(figure, "png")

@@ -1,0 +1,137 @@
+"""Diagnosis: models of a corridor, right and wrong, for which every number is known."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import agents
+from helpers.table_models import STATES, table_model, tables
+
+from purejax_sc.cli.commands import main
+from purejax_sc.config import from_tree
+from purejax_sc.evaluation import diagnosis
+from purejax_sc.evaluation.diagnosis import DiagnosisOptions
+from purejax_sc.types import Env, EnvSpec, Step
+
+SPEC = EnvSpec(3, (STATES,), jnp.dtype(jnp.float32), two_player=False)
+END, DEPTH = 3, 4
+CONFIG = from_tree({"env": "garnet", "hyper": {"discount": 0.5}})
+SUCCESSORS, REWARDS = [[0, 1], [1, 2], [2, END], [END]], [[0, 1], [0, 2], [0, 3]]
+VALUES = [1.0, 2.0, 3.0, 0.0]  # of a network that is not asked whether they are true
+
+
+def corridor() -> Env:
+    """States 0, 1, 2: action 0 stays, action 1 goes on and pays 1, 2, 3, at last into the end; action 2 is illegal."""
+
+    def show(state, reward, ended):
+        legal, number = jnp.array([True, True, False]), jnp.float32
+        return Step(
+            jax.nn.one_hot(state, STATES), legal, number(reward), number(~ended), jnp.bool(False), jnp.int32(0), {}
+        )
+
+    def step(key, state, action):
+        after = state + action
+        return after, show(after, jnp.where(action == 1, state + 1, 0), after == END)
+
+    return Env(SPEC, lambda key, shared: (jnp.int32(0), show(0, 0, jnp.bool(False))), step)
+
+
+def model_and_params(**other):
+    """A model that is right, but for what is said of its own tables. The root heads are VALUES and even logits."""
+    right = tables(SUCCESSORS, REWARDS, VALUES)
+    own = tables(other.get("successors", SUCCESSORS), other.get("rewards", REWARDS), other.get("values", VALUES))
+    model = table_model()._replace(encode=lambda encoder, obs, carry: (obs.frame, carry))
+    return model, own._replace(root_value=right.root_value)
+
+
+@pytest.fixture(scope="module")
+def played():
+    model, params = model_and_params()
+    return jax.jit(lambda: diagnosis.play(corridor(), model, params, jax.random.key(0), 64, 8))()
+
+
+def depths(played, **other):
+    model, params = model_and_params(**other)
+    return jax.device_get(jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, DEPTH))())
+
+
+def judged(played, **other):
+    model, params = model_and_params(**other)
+    options = DiagnosisOptions(states=64)
+    tried = jax.jit(
+        lambda: diagnosis.try_actions(corridor(), model, params, played, jax.random.key(1), CONFIG, options)
+    )()
+    return diagnosis.judge(jax.device_get(tried))
+
+
+def test_a_right_model_is_right_everywhere(played) -> None:
+    found = depths(played)
+    for name in ("value_gap", "value_beyond", "reward_error"):
+        np.testing.assert_allclose(found[name], 0.0, atol=1e-6, err_msg=name)
+    # Of three even actions one is illegal: a third of the mass, and log(1/2) - log(1/3) nats from the root policy.
+    np.testing.assert_allclose(found["illegal_mass"], 1 / 3, rtol=1e-5)
+    np.testing.assert_allclose(found["policy_kl"], np.log(3 / 2), rtol=1e-5)
+    score = judged(played)
+    np.testing.assert_allclose([score["rank_correlation"], score["regret"]], [1.0, 0.0], atol=1e-6)
+
+
+def test_values_that_are_off_show_at_every_depth_and_beyond_the_end(played) -> None:
+    found = depths(played, values=[1.5, 2.5, 3.5, 0.25])
+    np.testing.assert_allclose(found["value_gap"], 0.5, rtol=1e-5)
+    # After one step the end is just reached, after two a step ago; the model stays there.
+    np.testing.assert_allclose(found["value_beyond"], 0.25, rtol=1e-5)
+
+
+def test_rewards_that_are_off_show_where_they_are_paid(played) -> None:
+    found = depths(played, rewards=[[1, 1], [0, 2], [0, 3]])
+    in_0 = (np.argmax(played.obs.frame, -1) == 0) & (played.action == 0)
+    np.testing.assert_allclose(found["reward_error"][0], in_0.mean(), rtol=1e-5)
+
+
+def test_a_model_that_confuses_actions_ranks_them_backwards(played) -> None:
+    swapped = [row[::-1] for row in SUCCESSORS[:3]]
+    score = judged(played, successors=[*swapped, [END]], rewards=[row[::-1] for row in REWARDS])
+    np.testing.assert_allclose(score["rank_correlation"], -1.0)
+    # State 0: to stay is worth 0 + 1/2, to go on 1 + 2/2. State 1: 2/2 and 2 + 3/2. State 2: 3/2 and 3.
+    regrets = np.array([1.5, 2.5, 1.5])
+    states = np.bincount(np.argmax(np.asarray(played.obs.frame), -1).ravel(), minlength=3)[:3]
+    np.testing.assert_allclose(score["regret"], np.average(regrets, weights=states), atol=0.2)
+    np.testing.assert_allclose(score["spread"], score["regret"] / 2, rtol=1e-5)  # of two values
+    # An even policy has either action for its best.
+    np.testing.assert_allclose(score["regret_policy"], score["regret"] / 2, rtol=0.3)
+
+
+def test_states_without_a_choice_are_left_out() -> None:
+    two = np.zeros((1, 2), np.float32)
+    only = diagnosis.Actions(two, two, np.array([[True, False]]), two)
+    assert np.isnan(diagnosis.judge(only)["regret"])
+
+
+@pytest.mark.parametrize("env", ["garnet", "pgx/tic_tac_toe"])
+def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys, env) -> None:
+    tiny = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "unroll": 2}}
+    agents.save(agents.untrained(from_tree({"env": env, **tiny}), (3, 4)), tmp_path / "run")
+    monkeypatch.setattr(diagnosis, "DiagnosisOptions", lambda seed: DiagnosisOptions(24, 4, states=8, seed=seed))
+    words = ["evaluate", str(tmp_path / "run"), "--episodes", "2", "--max-steps", "20", "--seed", "7", "--diagnose"]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "model steps" in told
+    assert "rank correlation" in told
+    report = json.loads((tmp_path / "run" / diagnosis.FILE).read_text())
+    assert (report["depth"], report["trained_depth"], report["seed"], report["seeds"]) == (4, 2, 7, [3, 4])
+    assert list(report["by_depth"]) == list(diagnosis.DEPTH)
+    assert all(len(values) == 4 for values in report["by_depth"].values())
+    assert report["by_depth"]["value_gap"][0] == {"mean": 0.0, "interval": [0.0, 0.0]}  # heads begin at 0
+    if env == "garnet":  # it never ends, and everything is legal
+        assert report["by_depth"]["value_beyond"][0] == {"mean": None, "interval": None}
+        assert report["by_depth"]["illegal_mass"][0]["mean"] == 0
+    assert (tmp_path / "run" / diagnosis.PICTURE).stat().st_size > 5_000
+
+
+def test_what_cannot_be_diagnosed_is_one_line(tmp_path, capsys) -> None:
+    (Path(tmp_path) / "nothing").mkdir()
+    assert main(["evaluate", str(tmp_path / "nothing"), "--diagnose"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
