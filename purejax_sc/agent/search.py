@@ -46,6 +46,7 @@ class SearchOptions(NamedTuple):
 
 
 NO_SEARCH = SearchOptions(0)
+VARIATION = 8  # moves of a principal variation
 
 
 class SearchResult(NamedTuple):
@@ -54,11 +55,16 @@ class SearchResult(NamedTuple):
     action:  int32 [B], the one to play; always legal, 0 where no action is.
     weights: float32 [B, A], which sum to 1: the share of the visits (muzero), or the improved policy (gumbel).
     value:   float32 [B] raw, of the root after the search, to the player to move.
+    visits:  int32 [B, A] of the root's actions.   q: float32 [B, A] raw, their values; 0 where unvisited.
+    pv:      int32 [B, VARIATION], the action and then the most visited ones; -1 beyond what was looked at.
     """
 
     action: Array
     weights: Array
     value: Array
+    visits: Array
+    q: Array
+    pv: Array
 
 
 # (params, encodings e [B, ...], legal bool [B, A], key, discount) -> SearchResult
@@ -98,7 +104,10 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
         expand = partial(_expand, model, spec.num_actions, gamma)
         with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
             found = policy(params, key, root, expand, options.simulations, ~legal, max_depth, qtransform=values)
-        return SearchResult(found.action, found.action_weights, found.search_tree.summary().value)
+        at_root = found.search_tree.summary()
+        q = jnp.where(at_root.visit_counts > 0, at_root.qvalues, 0.0)
+        pv = jax.vmap(_principal_variation)(found.search_tree, found.action)
+        return SearchResult(found.action, found.action_weights, at_root.value, at_root.visit_counts, q, pv)
 
     return search
 
@@ -144,6 +153,21 @@ def _bounds(tree: mctx.Tree, two_player: bool) -> tuple[Array, Array]:
         high = jnp.maximum(high, -low)
         low = -high
     return low, jnp.maximum(high, low + 1e-8)
+
+
+def _principal_variation(tree: mctx.Tree, action: Array) -> Array:
+    """[VARIATION] the action at the root of one tree, and then the most visited one of every node; -1 beyond."""
+
+    def step(x: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
+        node, action = x
+        child = jnp.where(node >= 0, tree.children_index[node, action], tree.UNVISITED)
+        visits = tree.children_visits[child]
+        last = (child < 0) | (jnp.max(visits) == 0)
+        after = jnp.where(last, tree.UNVISITED, child), jnp.argmax(visits).astype(action.dtype)
+        return after, jnp.where(node >= 0, action, -1)
+
+    begin = jnp.int32(tree.ROOT_INDEX), action.astype(jnp.int32)
+    return jax.lax.scan(step, begin, None, length=VARIATION)[1]
 
 
 def _expand(

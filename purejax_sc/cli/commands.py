@@ -365,15 +365,25 @@ def match(
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @options.search("Search before each move.")
 @click.option("--agent", type=click.IntRange(min=0), help="Seed of the run whose agent plays.  [default: the first]")
+@click.option(
+    "--resign",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    help="Resign where the chance to win is lower.",
+)
 @options.seed("Of the search.")
-def gtp(directory: Path, agent: int | None, seed: int, **search: Any) -> None:
-    """Be a Go engine: play with an agent of the run directory DIR in any program that speaks the Go Text Protocol."""
+def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: Any) -> None:
+    """Be a Go engine: play with an agent of the run directory DIR in any program that speaks the Go Text Protocol.
+
+    On a clock it searches with fewer simulations than asked for where time is short. `lz-analyze` tells what it thinks.
+    """
     with work("--simulations"):
         chosen = options.chosen_search(**search)
         from purejax_sc.evaluation import matches
         from purejax_sc.evaluation.gtp_server import serve_streams
 
-        how = matches.MatchOptions(search=chosen, seed=seed)
+        how = matches.MatchOptions(search=chosen, seed=seed, resign=resign)
         player = matches.open_player(directory, how, agent, speaker())
         name = f"purejax_sc {directory.resolve().name}"
         with open(sys.stdout.fileno(), "wb", 0, closefd=False) as stdout:

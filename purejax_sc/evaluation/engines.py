@@ -78,7 +78,7 @@ def to_sgf(game: GameRecord, player: GoPlayer, agent: str, engine: str) -> str:
     """The game as SGF."""
     names = (agent, engine) if game.colour == 0 else (engine, agent)
     winner = "" if game.result is None else "BW"[game.colour if game.result == 1 else 1 - game.colour]
-    result = f"{winner}+R" if game.ended == "resignation" else game.score if winner else "Void"
+    result = f"{winner}+R" if "resignation" in game.ended else game.score if winner else "Void"
     return go_board.sgf(player.size, player.komi, game.moves, *names, result)
 
 
@@ -122,8 +122,8 @@ def _play(player: GoPlayer, engine: Engine, colour: int, num_opening: int, rng: 
         return GameRecord(moves, colour, None, f"{reason}: {error}", go_board.score(player.board(), player.komi), None)
     score = go_board.score(player.board(), player.komi)
     result: int | None = 1 if score.startswith("BW"[colour]) else -1
-    if ended == "resignation":
-        result = 1
+    if "resignation" in ended:
+        result = 1 if ended == "resignation" else -1
     elif ended.startswith("illegal"):
         result = None
     return GameRecord(moves, colour, result, ended, score, engine_score)
@@ -144,14 +144,12 @@ def _play_out(player: GoPlayer, engine: Engine, colour: int, moves: list[int]) -
     size = player.size
     while len(moves) < MOVES_PER_POINT * size**2:
         mover = len(moves) % 2
+        action = player.choose(colour) if mover == colour else engine.genmove(mover, size)
+        if action is None:
+            return "resignation of the agent" if mover == colour else "resignation"
         if mover == colour:
-            action = player.choose(colour)
             engine.play(colour, action, size)
-        elif (answer := engine.genmove(mover, size)) is not None:
-            action = answer
-        else:
-            return "resignation"
-        if mover != colour and not player.play(mover, action):
+        elif not player.play(mover, action):
             return f"illegal move {vertex(action, size)} of the engine"
         moves.append(action)
         if moves[-2:] == [size**2] * 2:

@@ -1,6 +1,7 @@
 """A game of Go on the host, in which an agent can be asked for moves: what a GTP engine keeps between commands."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -8,11 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.acting.episodes import Player
+from purejax_sc.agent.search import SearchResult
 from purejax_sc.envs import pgx
+from purejax_sc.evaluation.gtp import Candidate, Clock
+from purejax_sc.evaluation.minds import Mind
 from purejax_sc.types import Array, Observation, Tree
 
 MOVES_PER_POINT = 8  # that a game can last: all of them are kept, to see repetitions
+MARGIN = 0.7  # of the time for a move that thinking may take: clocks also count what lies between the programs
 
 
 class Position(NamedTuple):
@@ -62,19 +66,25 @@ class GoPlayer:
     """A `gtp_server.GoBackend` in which one agent chooses for whichever colour is asked for.
 
     If a colour moves twice in a row, as when handicap stones are set, the other one passes in between.
+
+    Args:
+      minds:  the agent's, from the slowest to the fastest. The first decides, and on a clock the first that fits.
+      resign: give up a game where the agent's own chance to win is lower.
     """
 
-    def __init__(self, player: Player, size: int, komi: float, seed: int = 0) -> None:
-        self.size, self.komi = size, komi
-        self._player, self._key = player, jax.random.key(seed)
+    def __init__(self, minds: Sequence[Mind], size: int, komi: float, seed: int = 0, resign: float = 0.0) -> None:
+        self.size, self.komi, self.resign = size, komi, resign
+        self._minds, self._key = tuple(minds), jax.random.key(seed)
         self._referee = make_referee(size)
-        self._act = jax.jit(player.act)
+        self._think = [jax.jit(mind.think) for mind in minds]
+        self._seconds: list[float] | None = None  # that each mind takes for a move
+        self._clocks: dict[int, Clock] = {}
         self.clear()
 
     def clear(self) -> None:
         """Take all stones off the board."""
         state = self._referee.start(jax.random.split(jax.random.key(0), 1))
-        self._past = [Position(state, self._player.init(1), jnp.zeros(1, jnp.int32), False)]
+        self._past = [Position(state, self._minds[0].init(1), jnp.zeros(1, jnp.int32), False)]
 
     def play(self, colour: int, action: int) -> bool:
         """Put a stone or pass; False, and nothing is changed, if that is illegal or repeats a position."""
@@ -86,15 +96,36 @@ class GoPlayer:
         self._push(action, self._remember())
         return True
 
-    def choose(self, colour: int) -> int:
-        """The agent's move, which is played."""
-        self._give_turn(colour)
-        here = self._past[-1]
-        self._key, key = jax.random.split(self._key)
-        legal = self._referee.legal(here.state)
-        action, memory = self._act(here.state, self._observe(legal), here.memory, key)
-        self._push(int(action[0]), memory)
-        return int(action[0])
+    def choose(self, colour: int) -> int | None:
+        """The agent's move, which is played; None if it resigns."""
+        thought, memory = self._ask(colour)
+        if win_rate(float(thought.value[0])) < self.resign:
+            return None
+        action = int(thought.action[0])
+        self._push(action, memory)
+        return action
+
+    def analyse(self, colour: int) -> list[Candidate]:
+        """What the agent thinks of its moves, the best first. Nothing is played."""
+        before = list(self._past)
+        thought = jax.tree.map(lambda x: np.asarray(x)[0], self._ask(colour)[0])
+        self._past = before
+        return _candidates(thought)
+
+    def to_move(self) -> int:
+        """The colour whose turn it is."""
+        return int(self._past[-1].state.game._x.step_count[0]) % 2
+
+    def set_clocks(self, clock: Clock | None) -> None:
+        """The time that both colours get, None for any. From now on moves are chosen by what fits into it."""
+        self._clocks = {} if clock is None else dict.fromkeys((0, 1), clock)
+        if clock is not None and self._seconds is None:
+            self._seconds = [self._measure(i) for i in range(len(self._minds))]
+
+    def set_time_left(self, colour: int, seconds: float, moves: int) -> None:
+        """What the clock of a colour shows; moves: see `Clock`. Nothing where nobody has set it."""
+        if colour in self._clocks:
+            self._clocks[colour] = self._clocks[colour]._replace(seconds=seconds, moves=moves)
 
     def undo(self) -> bool:
         """Take the last move back; False if there is none."""
@@ -109,10 +140,38 @@ class GoPlayer:
         """int8 [size, size]: 1 Black, -1 White, 0 empty."""
         return np.asarray(self._referee.stones(self._past[-1].state))[0]
 
+    def _ask(self, colour: int) -> tuple[SearchResult, Tree]:
+        """What the agent thinks where `colour` is to move, and its memory after it."""
+        self._give_turn(colour)
+        here = self._past[-1]
+        self._key, key = jax.random.split(self._key)
+        think = self._think[self._fitting(colour)]
+        found: tuple[SearchResult, Tree] = think(self._observe(self._referee.legal(here.state)), here.memory, key)
+        return found
+
+    def _fitting(self, colour: int) -> int:
+        """The slowest mind for which the clock has time, or else the fastest."""
+        clock = self._clocks.get(colour)
+        if clock is None or self._seconds is None:
+            return 0
+        left = MARGIN * clock.for_a_move(self.size**2 - len(self._past) // 2)
+        return next((i for i, seconds in enumerate(self._seconds) if seconds <= left), len(self._minds) - 1)
+
+    def _measure(self, i: int) -> float:
+        """Seconds that a mind takes for a move, once it is compiled."""
+        here = self._past[-1]
+        for _ in range(2):
+            begin = time.perf_counter()
+            jax.block_until_ready(
+                self._think[i](self._observe(self._referee.legal(here.state)), here.memory, self._key)
+            )
+            seconds = time.perf_counter() - begin
+        return seconds
+
     def _give_turn(self, colour: int) -> None:
         """Let `colour` move next, also after two passes."""
         self._go_on()
-        if int(self._past[-1].state.game._x.step_count[0]) % 2 != colour:
+        if self.to_move() != colour:
             self._push(self.size**2, self._remember(), inserted=True)
             self._go_on()
 
@@ -130,7 +189,7 @@ class GoPlayer:
         here = self._past[-1]
         if not jax.tree.leaves(here.memory):
             return here.memory
-        return self._act(here.state, self._observe(here.state.game.legal_action_mask), here.memory, self._key)[1]
+        return self._think[-1](self._observe(here.state.game.legal_action_mask), here.memory, self._key)[1]
 
     def _observe(self, legal: Array) -> Observation:
         here = self._past[-1]
@@ -142,3 +201,25 @@ class GoPlayer:
             first=jnp.full(1, len(self._past) == 1),
             valid=jnp.ones(1, bool),
         )
+
+
+def win_rate(value: float) -> float:
+    """The chance to win that a value in [-1, 1] stands for."""
+    return min(1.0, max(0.0, 0.5 + 0.5 * value))
+
+
+def _candidates(thought: SearchResult) -> list[Candidate]:
+    """The moves that a search visited, or, without a search, those that the policy likes best."""
+    best, weights, visits = int(thought.action), np.asarray(thought.weights), np.asarray(thought.visits)
+    order = np.lexsort((-weights, -visits))
+    shown = [best, *(a for a in order if a != best and (visits[a] > 0 if visits.any() else weights[a] >= 0.01))]
+    return [
+        Candidate(
+            action=int(a),
+            visits=int(visits[a]),
+            win_rate=win_rate(float(thought.q[a] if visits[a] else thought.value)),
+            prior=float(weights[a]),
+            variation=[int(x) for x in thought.pv if x >= 0] if a == best else [int(a)],
+        )
+        for a in shown
+    ]

@@ -12,6 +12,36 @@ COLOURS = ("black", "white")
 _VERTEX = re.compile(r"([A-HJ-Z])([1-9][0-9]?)")
 
 
+class Clock(NamedTuple):
+    """Time left to a player, in seconds. moves: that it must last for; 0 is the rest of the game, see GTP 2.
+
+    period, period_moves: what follows when main time is over: so many seconds for so many moves; 0 is nothing.
+    """
+
+    seconds: float
+    moves: int = 0
+    period: float = 0.0
+    period_moves: int = 0
+
+    def for_a_move(self, moves_left: int) -> float:
+        """Seconds for the next move, if the player has so many of its own before it."""
+        later = self.period / self.period_moves if self.period_moves else 0.0
+        return max(self.seconds / max(1, self.moves or moves_left), later)
+
+
+class Candidate(NamedTuple):
+    """A move that an engine considers. win_rate: in [0, 1], to who plays it.   prior: of the policy or the search.
+
+    variation: the moves expected, itself first.
+    """
+
+    action: int
+    visits: int
+    win_rate: float
+    prior: float
+    variation: list[int]
+
+
 class Reply(NamedTuple):
     """accepted: was it `=`?   text: without sign and id; its lines after the first keep their indentation."""
 

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 import numpy as np
 
 from purejax_sc.evaluation import go_board
-from purejax_sc.evaluation.gtp import Reply, parse_colour, parse_vertex, vertex
+from purejax_sc.evaluation.gtp import Candidate, Clock, Reply, parse_colour, parse_vertex, vertex
 
 _CONTROL = dict.fromkeys((*range(32), 127)) | {ord("\t"): " "}
 
@@ -32,6 +32,18 @@ class GoBackend(Protocol):
 
     def choose(self, colour: int) -> int | None:
         """Choose a move and play it; None to resign."""
+
+    def analyse(self, colour: int) -> list[Candidate]:
+        """What it thinks of the moves of a colour, the best first, without playing."""
+
+    def to_move(self) -> int:
+        """Whose turn it is."""
+
+    def set_clocks(self, clock: Clock | None) -> None:
+        """The time that both colours get; None for any."""
+
+    def set_time_left(self, colour: int, seconds: float, moves: int) -> None:
+        """What a colour's clock shows now."""
 
     def undo(self) -> bool:
         """Take the last move back; False if there is none."""
@@ -157,6 +169,61 @@ def _genmove(server: _Server, arguments: list[str]) -> str:
     return "resign" if action is None else vertex(action, server.backend.size)
 
 
+def _lz_analyze(server: _Server, arguments: list[str]) -> str:
+    """One report of the search, as Leela Zero writes it: [colour] and [centiseconds between reports] may be given."""
+    colour, others = server.backend.to_move(), list(arguments)
+    if others and not others[0].isdigit():
+        colour = _colour(others.pop(0))
+    return " ".join(_info(server, i, x) for i, x in enumerate(server.backend.analyse(colour)))
+
+
+def _info(server: _Server, order: int, move: Candidate) -> str:
+    names = [vertex(action, server.backend.size) for action in (move.action, *move.variation)]
+    rate = round(10_000 * move.win_rate)
+    return (
+        f"info move {names[0]} visits {move.visits} winrate {rate} prior {round(10_000 * move.prior)} lcb {rate}"
+        f" order {order} pv {' '.join(names[1:])}"
+    )
+
+
+def _time_settings(server: _Server, arguments: list[str]) -> str:
+    """Main time, seconds of a period and moves in it; a period without moves is no limit at all (GTP 2)."""
+    main, period, moves = _times(arguments)
+    unlimited = period > 0 and moves == 0
+    server.backend.set_clocks(None if unlimited else Clock(main, 0, period, int(moves)))
+    return ""
+
+
+def _time_left(server: _Server, arguments: list[str]) -> str:
+    """Seconds and moves left of the running period; no moves in main time."""
+    seconds, moves = _times(arguments[1:])
+    server.backend.set_time_left(_colour(arguments[0]), seconds, int(moves))
+    return ""
+
+
+def _kgs_time_settings(server: _Server, arguments: list[str]) -> str:
+    """`none`, `absolute MAIN`, `byoyomi MAIN PERIOD PERIODS` or `canadian MAIN PERIOD MOVES`."""
+    kind, *numbers = arguments or [""]
+    counts = {"none": 0, "absolute": 1, "byoyomi": 3, "canadian": 3}
+    if kind not in counts or len(numbers) != counts[kind]:
+        raise _RefusedError("syntax error")
+    main, period, moves = (*_times(numbers), 0.0, 0.0, 0.0)[:3]
+    if kind == "byoyomi":  # of Japan: one move in each of its periods
+        moves = 1
+    server.backend.set_clocks(None if kind == "none" else Clock(main, 0, period, int(moves)))
+    return ""
+
+
+def _times(texts: list[str]) -> list[float]:
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        raise _RefusedError("syntax error") from None
+    if not all(0 <= x < math.inf for x in numbers):
+        raise _RefusedError("syntax error")
+    return numbers
+
+
 def _undo(server: _Server, _: list[str]) -> str:
     if not server.backend.undo():
         raise _RefusedError("cannot undo")
@@ -184,7 +251,8 @@ _COMMANDS: dict[str, tuple[int | None, _Handler]] = {
     "undo": (0, _undo),
     "showboard": (0, _showboard),
     "final_score": (0, lambda server, _: go_board.score(server.backend.board(), server.backend.komi)),
-    "time_settings": (None, lambda server, _: ""),
-    "time_left": (None, lambda server, _: ""),
-    "kgs-time_settings": (None, lambda server, _: ""),
+    "time_settings": (3, _time_settings),
+    "time_left": (3, _time_left),
+    "kgs-time_settings": (None, _kgs_time_settings),
+    "lz-analyze": (None, _lz_analyze),
 }

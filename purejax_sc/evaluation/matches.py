@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +22,7 @@ from purejax_sc.envs import make_env
 from purejax_sc.envs.pgx import GO_KOMI, go_size
 from purejax_sc.evaluation import engines
 from purejax_sc.evaluation.go_player import GoPlayer
+from purejax_sc.evaluation.minds import Mind, make_mind
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
@@ -46,6 +47,7 @@ class MatchOptions(NamedTuple):
     openings:    random moves at the start of each game, so that games differ.
     seed:        of the openings and of sampled moves.
     timeout:     seconds that an engine may take to answer.
+    resign:      give up a game of Go where the chance to win is lower; 0 plays to the end.
     """
 
     games: int = 100
@@ -54,12 +56,14 @@ class MatchOptions(NamedTuple):
     openings: int = 2
     seed: int = 0
     timeout: float = 60.0
+    resign: float = 0.0
 
 
 class Entrant(NamedTuple):
     """One side of a match. params: the acting parameters of every seed [seeds]; None for random moves.
 
     make_player: (params of one seed) -> Player.
+    make_minds:  (params of one seed) -> its minds for a board, from the slowest to the fastest.
     """
 
     name: str
@@ -67,24 +71,38 @@ class Entrant(NamedTuple):
     seeds: list[int]
     params: Params | None
     make_player: Callable[[Any], Player]
+    make_minds: Callable[[Any], list[Mind]]
 
 
 def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
     """The agents of `DIR[:SIMULATIONS[:SEARCH]]`, or `random`. Raises RunError and ConfigError."""
     if name == RANDOM:
-        return Entrant(RANDOM, None, [0], None, lambda params: episodes.uniform())
+        return Entrant(RANDOM, None, [0], None, lambda params: episodes.uniform(), lambda params: [])
     directory, search = parse_entrant(name, options.search)
     agents = load_agents(directory, say)
     spec = make_env(agents.config).spec
     if not spec.two_player:
         raise RunError(f"{name} was trained on {agents.config.env}, which has one player: use evaluate")
     model = make_model(agents.config, spec)
-    choices = episodes.make_choices(agents.config, model, spec, search)
+    config, params = agents.config, acting_params(agents.config, agents.learner)
+    choices = episodes.make_choices(config, model, spec, search)
     choose = choices["search" if search.simulations else "sampled" if options.sampled else "greedy"]
-    params = acting_params(agents.config, agents.learner)
+
+    def make_minds(params: Any) -> list[Mind]:
+        return [make_mind(config, model, spec, params, x, options.sampled) for x in _faster_and_faster(search)]
+
     return Entrant(
-        name, agents.config, list(agents.seeds), params, lambda params: episodes.agent(model, choose, params)
+        name, config, list(agents.seeds), params, lambda params: episodes.agent(model, choose, params), make_minds
     )
+
+
+def _faster_and_faster(search: SearchOptions) -> Iterator[SearchOptions]:
+    """A search, then with a quarter of its simulations and so on, and none at last: what a clock chooses from."""
+    simulations = search.simulations
+    while simulations:
+        yield search._replace(simulations=simulations)
+        simulations = simulations // 4 if simulations >= 8 else 0
+    yield search._replace(simulations=0)
 
 
 def parse_entrant(name: str, search: SearchOptions) -> tuple[Path, SearchOptions]:
@@ -176,8 +194,8 @@ def _go_player(entrant: Entrant, row: int, options: MatchOptions) -> GoPlayer:
     if entrant.config is None or size is None:
         raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
     komi = entrant.config.env_options.komi
-    player = entrant.make_player(jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params))
-    return GoPlayer(player, size, GO_KOMI if komi is None else komi, options.seed)
+    minds = entrant.make_minds(jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params))
+    return GoPlayer(minds, size, GO_KOMI if komi is None else komi, options.seed, options.resign)
 
 
 def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

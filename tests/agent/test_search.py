@@ -143,6 +143,20 @@ def test_known_bounds_must_be_known():
         make_search(table_model(), TWO, SearchOptions(2, value_range="known"))
 
 
+@KINDS
+def test_what_was_looked_at_is_told(kind):
+    # A corridor in which action 1 pays 1 at every step, for three steps; 40 simulations.
+    params = tables([[4, 1], [4, 2], [4, 3], [4, 4], [4]], rewards=[[0, 1], [0, 1], [0, 1]], logits=[[0, 1]] * 3)
+    found = look(params, kind, 40, discount=0.5)
+    assert found.visits[0].sum() == 40
+    np.testing.assert_array_equal(found.visits[:, 2], 0)  # illegal
+    np.testing.assert_array_equal(found.q[:, 2], 0.0)
+    np.testing.assert_allclose(found.q[0, 0], 0.0, atol=1e-6)
+    assert 1.0 < found.q[0, 1] <= 1.75  # 1 + 1/2 + 1/4, averaged over what was tried
+    assert found.pv[0, :3].tolist() == [1, 1, 1]
+    assert look(params, kind, 2, discount=0.5).pv[0].tolist()[-1] == -1
+
+
 # What values are scaled by
 
 

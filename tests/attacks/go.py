@@ -19,7 +19,8 @@ AGENT = (
 LINES = 250  # hostile ones of a case
 COMMANDS = (
     "protocol_version", "name", "version", "known_command", "list_commands", "boardsize", "clear_board", "komi", "play",
-    "genmove", "undo", "showboard", "final_score", "time_settings", "time_left", "kgs-time_settings", "unknown", "PLAY",
+    "genmove", "undo", "showboard", "final_score", "time_settings", "time_left", "kgs-time_settings", "lz-analyze",
+    "unknown", "PLAY",
 )  # fmt: skip
 ARGUMENTS = (
     "5", "0", "-1", "19", "1e999", "nan", "inf", "black", "white", "b", "W", "green", "A1", "e5", "I1", "J9", "Z99",

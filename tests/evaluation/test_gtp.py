@@ -210,11 +210,56 @@ def test_lines_are_cleaned_as_the_specification_says() -> None:
     assert replies_of(lines) == ["=12 Fake\n\n", "= Fake\n\n", "= \n\n"]
 
 
+def test_thoughts_are_told_as_leela_zero_does() -> None:
+    info = (
+        "info move A5 visits 3 winrate 7500 prior 5000 lcb 7500 order 0 pv A5 PASS"
+        " info move B5 visits 2 winrate 5000 prior 5000 lcb 5000 order 1 pv B5 PASS"
+    )
+    assert replies_of(["lz-analyze", "lz-analyze b", "lz-analyze W 100"]) == [f"= {info}\n\n"] * 3
+    assert replies_of(["lz-analyze green"]) == ["? invalid color or coordinate\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("commands", "clocks"),
+    [
+        (["time_settings 600 30 5"], [gtp.Clock(600, 0, 30, 5)] * 2),
+        (["time_settings 600 30 0"], [None] * 2),  # GTP 2: no limit
+        (["time_settings 600 0 0"], [gtp.Clock(600)] * 2),
+        (["time_settings 600 30 5", "time_left w 12 3"], [gtp.Clock(600, 0, 30, 5), gtp.Clock(12, 3, 30, 5)]),
+        (["time_left b 12 3"], [None] * 2),
+        (["kgs-time_settings absolute 60"], [gtp.Clock(60)] * 2),
+        (["kgs-time_settings byoyomi 60 10 5"], [gtp.Clock(60, 0, 10, 1)] * 2),
+        (["kgs-time_settings canadian 60 100 25"], [gtp.Clock(60, 0, 100, 25)] * 2),
+        (["kgs-time_settings absolute 60", "kgs-time_settings none"], [None] * 2),
+    ],
+)
+def test_clocks_are_set(commands: list[str], clocks: list[gtp.Clock | None]) -> None:
+    backend = FakeBackend()
+    assert replies_of(commands, backend) == ["= \n\n"] * len(commands)
+    assert backend.clocks == clocks
+
+
+@pytest.mark.parametrize(
+    "command", ["time_settings 1 2", "time_settings a 2 3", "time_left b -1 0", "time_settings 1e999 0 0"]
+)
+def test_times_that_are_none_are_refused(command: str) -> None:
+    assert replies_of([command]) == ["? syntax error\n\n"]
+    assert replies_of(["kgs-time_settings", "kgs-time_settings absolute"]) == ["? syntax error\n\n"] * 2
+
+
+def test_time_for_a_move() -> None:
+    assert gtp.Clock(600).for_a_move(30) == 20
+    assert gtp.Clock(600).for_a_move(0) == 600
+    assert gtp.Clock(30, 5).for_a_move(100) == 6
+    assert gtp.Clock(0, 0, 10, 1).for_a_move(30) == 10
+    assert gtp.Clock(60, 0, 100, 25).for_a_move(30) == 4
+
+
 def test_the_list_names_the_known_commands() -> None:
     names = replies_of(["list_commands"])[0].removeprefix("= ").split()
     wanted = {"protocol_version", "known_command", "list_commands", "quit", "boardsize", "clear_board", "komi"}
     wanted |= {"name", "version", "play", "genmove", "undo", "showboard", "final_score"}
-    wanted |= {"time_settings", "time_left", "kgs-time_settings"}
+    wanted |= {"time_settings", "time_left", "kgs-time_settings", "lz-analyze"}
     assert set(names) == wanted
     assert len(names) == len(wanted)
     assert replies_of([f"known_command {name}" for name in names]) == ["= true\n\n"] * len(names)

@@ -2,21 +2,23 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import agents
 
-from purejax_sc.acting import episodes
-from purejax_sc.agent.search import SearchOptions
+from purejax_sc.agent.search import SearchOptions, SearchResult
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.evaluation import engines, go_board, gtp, matches
 from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.gtp_engine import Engine, GtpError
+from purejax_sc.evaluation.minds import Mind
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.results.files import RunError
 
@@ -68,9 +70,29 @@ def puppet(tmp_path: Path):
     return lambda *answers: f"{sys.executable} {script} {' '.join(answers)}"
 
 
+def mind_of(move, value=0.0, simulations=0, seconds=0.0) -> Mind:
+    """It plays `move` of how many positions it has been shown, if that is legal, or else any other move.
+
+    value: what it thinks of every position.   seconds: that it takes.
+    """
+
+    def think(obs, shown, key):
+        if seconds:
+            jax.debug.callback(lambda: time.sleep(seconds), ordered=True)
+        shown = shown + 1
+        likes = jnp.reshape(jax.nn.one_hot(move(shown), 26), (1, 26)) + 0.1 * jax.random.uniform(key, (1, 26))
+        weights = jnp.where(obs.legal, likes, 0.0)
+        action = jnp.argmax(weights, axis=-1).astype(jnp.int32)
+        visits = jnp.round(simulations * weights).astype(jnp.int32)
+        found = SearchResult(action, weights, jnp.full(1, value), visits, jnp.full((1, 26), value), action[:, None])
+        return found, shown
+
+    return Mind(simulations, lambda num: jnp.zeros(num, jnp.int32), think)
+
+
 @pytest.fixture(scope="module")
 def player() -> GoPlayer:
-    return GoPlayer(episodes.uniform(), 5, 7.5)
+    return GoPlayer([mind_of(lambda shown: jax.random.randint(jax.random.key(0), (1,), 0, 26))], 5, 7.5)
 
 
 def fresh(player: GoPlayer) -> GoPlayer:
@@ -127,10 +149,7 @@ def test_a_colour_may_move_twice_and_play_goes_on_after_two_passes(player) -> No
 
 
 def test_an_agent_that_remembers_is_shown_every_position_once() -> None:
-    def act(state, obs, shown, key):
-        return shown + 1, shown + 1  # its move is the number of positions that it has been shown
-
-    player = GoPlayer(episodes.Player(lambda num: jnp.zeros(num, jnp.int32), act), 5, 7.5)
+    player = GoPlayer([mind_of(lambda shown: shown)], 5, 7.5)  # its move is the number of positions shown to it
     player.play(0, 0)
     assert player.choose(1) == 2
     player.play(0, 1)
@@ -140,6 +159,47 @@ def test_an_agent_that_remembers_is_shown_every_position_once() -> None:
     player.undo()
     player.undo()
     assert player.choose(0) == 3
+
+
+@pytest.mark.parametrize(("value", "resigns"), [(-0.9, True), (-0.79, False), (1.0, False)])
+def test_a_player_resigns_where_it_is_told_to(value, resigns) -> None:
+    player = GoPlayer([mind_of(lambda shown: 12, value)], 5, 7.5, resign=0.1)  # a chance of (1 + value) / 2
+    assert (player.choose(0) is None) is resigns
+    assert player.board().any() != resigns
+    assert GoPlayer([mind_of(lambda shown: 12, -1.0)], 5, 7.5).choose(0) == 12
+
+
+def test_a_player_tells_what_it_thinks_without_playing() -> None:
+    player = GoPlayer([mind_of(lambda shown: 12, 0.5, simulations=10)], 5, 7.5)
+    player.play(0, 3)
+    first, *others = player.analyse(0)  # also of a colour that is not to move
+    assert (first.action, first.win_rate, first.variation) == (12, 0.75, [12])
+    assert first.visits in (10, 11)
+    assert all(x.visits == 1 and x.action != 3 for x in others)
+    assert player.to_move() == 1
+    assert player.board().sum() == 1
+
+
+def test_a_player_on_a_clock_thinks_as_long_as_fits() -> None:
+    moves = [12, 13, 14]  # of the slow mind, a faster one and the fastest
+    minds = [mind_of(lambda shown, i=i: moves[i], simulations=1, seconds=(0.4, 0.1, 0.0)[i]) for i in range(3)]
+    player = GoPlayer(minds, 5, 7.5)
+    assert player.choose(0) == 12  # no clock
+    player.set_clocks(gtp.Clock(1000.0))
+    for seconds, moves_left, action in ((100.0, 0, 12), (2.0, 1, 12), (0.3, 1, 13), (0.01, 1, 14), (0.0, 0, 14)):
+        player.clear()
+        player.set_time_left(0, seconds, moves_left)
+        assert player.choose(0) == action, seconds
+    player.clear()
+    player.set_clocks(None)
+    assert player.choose(0) == 12
+
+
+def test_a_resignation_of_the_agent_is_a_loss(puppet) -> None:
+    player = GoPlayer([mind_of(lambda shown: 12, -1.0)], 5, 7.5, resign=0.1)
+    _, [game] = engines.play_games(player, puppet(), 1, 0, 30.0, seed=0)
+    assert (game.ended, game.result) == ("resignation of the agent", -1)
+    assert "RE[W+R]" in engines.to_sgf(game, player, "me", "it")
 
 
 # Engines

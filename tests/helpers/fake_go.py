@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from purejax_sc.evaluation.gtp import Candidate, Clock
+
 
 class FakeBackend:
     """Go without captures. It plays on the first empty point; with komi 99 it resigns, with 98 it breaks."""
@@ -10,6 +12,7 @@ class FakeBackend:
         self.size = size
         self.komi = 0.0
         self.moves: list[tuple[int, int]] = []
+        self.clocks: list[Clock | None] = [None, None]
 
     def clear(self) -> None:
         self.moves = []
@@ -28,6 +31,21 @@ class FakeBackend:
         action = int(np.argmin(np.abs(np.append(self.board().ravel(), 0))))
         self.play(colour, action)
         return action
+
+    def analyse(self, colour: int) -> list[Candidate]:
+        """The first two empty points and a pass."""
+        free = [int(x) for x in np.flatnonzero(np.append(self.board().ravel(), 0) == 0)]
+        return [Candidate(a, 3 - i, 0.75 - 0.25 * i, 0.5, [a, free[-1]]) for i, a in enumerate(free[:2])]
+
+    def to_move(self) -> int:
+        return len(self.moves) % 2
+
+    def set_clocks(self, clock: Clock | None) -> None:
+        self.clocks = [clock, clock]
+
+    def set_time_left(self, colour: int, seconds: float, moves: int) -> None:
+        if self.clocks[colour] is not None:
+            self.clocks[colour] = self.clocks[colour]._replace(seconds=seconds, moves=moves)
 
     def undo(self) -> bool:
         if not self.moves:
