@@ -38,12 +38,14 @@ class Targets(NamedTuple):
     """What the grounded losses regress to. Constants.
 
     policy: [T, B, A] CMPO weights by action.   value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
-    e: [M, ...] the target network's encodings, for those of self-consistency.
+    root_value: [T, B] what the target network itself says of the states.
+    e: [M, ...] its encodings, for those of self-consistency.
     """
 
     policy: Array
     value: Array
     adv: Array
+    root_value: Array
     e: Array
 
 
@@ -197,7 +199,7 @@ def make_targets(
         "value_target": masked_mean(value, *entries.valid),
         "adv_clipped": masked_mean(clipped, *entries.valid),
     }
-    targets = Targets(policy[:-1], value, adv / sigma, e[: -valid.shape[1]])
+    targets = Targets(policy[:-1], value, adv / sigma, v_prior[:-1], e[: -valid.shape[1]])
     return jax.tree.map(jax.lax.stop_gradient, (targets, moment, metrics))
 
 
@@ -389,7 +391,8 @@ def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: A
 def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, live: Array, logits: Array) -> UnrollTargets:
     """The targets of the K steps after every root: values and rewards are 0 beyond the end of an episode."""
     k_max = cfg.unroll
-    values = [losses.shift(targets.value, k) for k in range(k_max + 1)]
+    value = targets.value if cfg.model_value == "return" else targets.root_value
+    values = [targets.value, *(losses.shift(value, k) for k in range(1, k_max + 1))]
     rewards = [losses.shift(batch.reward, k) for k in range(k_max)]
     distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]

@@ -230,7 +230,9 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--episodes", type=click.IntRange(min=1), default=32, show_default=True, help="Episodes of each seed.")
-@options.search("Also act by search over the learned model, with so many simulations per action.")
+@options.search(
+    "Also search over the learned model, with so many simulations per action, as in 32 or 8,32,128.", many=True
+)
 @click.option(
     "--temperature", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Of samples."
 )
@@ -263,13 +265,14 @@ def evaluate(
     observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games and CartPole can.
     """
     with work("--episodes or --simulations"):
-        chosen = options.chosen_search(**search)
+        chosen = tuple(x for x in options.chosen_searches(**search) if x.simulations)
         from purejax_sc.evaluation import evaluate as evaluation
 
         how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
         report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
-    written = [directory / evaluation.FILE, *([render] if render else [])]
+    curve = [directory / evaluation.CURVE] if len(chosen) > 1 else []
+    written = [directory / evaluation.FILE, *curve, *([render] if render else [])]
     if diagnose:
         with work("--diagnose on a run of fewer seeds"):
             from purejax_sc.evaluation import diagnosis
@@ -348,11 +351,11 @@ def match(
     purejax-sc match runs/go_5x5 --opponent "gnugo --mode gtp --level 1 --chinese-rules --positional-superko
     --play-out-aftermath --capture-all-dead"
     """
-    if search["simulations"] and sampled:
+    if any(search["simulations"]) and sampled:
         raise click.UsageError("--sampled draws moves from the policy, --simulations searches: give one of them")
     directory = out or Path("runs") / f"match_{Path(entrants[0]).name.replace(':', '_')}"
     with work("--games or --simulations"):
-        chosen = options.chosen_search(**search, needed=not any(":" in name for name in entrants))
+        [chosen] = options.chosen_searches(**search, needed=not any(":" in name for name in entrants))
         from purejax_sc.evaluation import matches
 
         how = matches.MatchOptions(games, chosen, sampled, openings, seed, timeout)
@@ -379,7 +382,7 @@ def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: 
     On a clock it searches with fewer simulations than asked for where time is short. `lz-analyze` tells what it thinks.
     """
     with work("--simulations"):
-        chosen = options.chosen_search(**search)
+        [chosen] = options.chosen_searches(**search)
         from purejax_sc.evaluation import matches
         from purejax_sc.evaluation.gtp_server import serve_streams
 

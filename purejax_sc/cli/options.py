@@ -1,5 +1,6 @@
 """Options that several commands have."""
 
+import re
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -39,10 +40,10 @@ def placement(help_: str) -> Decorator:
     )
 
 
-def search(help_: str) -> Decorator:
-    """--simulations and what else a search can be told, see `chosen_search`."""
+def search(help_: str, many: bool = False) -> Decorator:
+    """--simulations and what else a search can be told, see `chosen_searches`. many: may there be several numbers?"""
     words = (
-        click.option("--simulations", type=click.IntRange(min=0), default=0, show_default=True, help=help_),
+        click.option("--simulations", default="0", show_default=True, callback=_numbers(many), help=help_),
         click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]"),
         click.option(
             "--value-range",
@@ -56,16 +57,32 @@ def search(help_: str) -> Decorator:
     return lambda function: reduce(lambda f, word: word(f), reversed(words), function)
 
 
-def chosen_search(
-    simulations: int, search: str | None, value_range: str | None, max_depth: int | None, needed: bool = True
-) -> Any:
+def _numbers(many: bool) -> Callable[[Any, Any, str], tuple[int, ...]]:
+    """Read --simulations: different numbers of 0 or more, in order; one alone unless `many`."""
+
+    def read(context: Any, option: Any, text: str) -> tuple[int, ...]:
+        words = text.split(",")
+        if not all(re.fullmatch("[0-9]{1,6}", word) for word in words) or (len(words) > 1 and not many):
+            raise click.BadParameter(f"{text!r} is no number: give one as in 32{', or several as in 8,32,128' * many}")
+        return tuple(sorted({int(word) for word in words}))
+
+    return read
+
+
+def chosen_searches(
+    simulations: tuple[int, ...],
+    search: str | None,
+    value_range: str | None,
+    max_depth: int | None,
+    needed: bool = True,
+) -> tuple[Any, ...]:
     """The `SearchOptions` of a command line. needed: are the others refused without --simulations?"""
     given = {"--search": search, "--value-range": value_range, "--max-depth": max_depth}
     for name, value in given.items():
-        if value is not None and needed and not simulations:
+        if value is not None and needed and not any(simulations):
             raise click.UsageError(f"{name} {value} needs --simulations: add --simulations 50, or leave {name} out")
     from purejax_sc.agent.search import SearchOptions
 
     kind: Any = search or "muzero"
     scale: Any = value_range or "auto"
-    return SearchOptions(simulations, kind, scale, max_depth)
+    return tuple(SearchOptions(number, kind, scale, max_depth) for number in simulations)

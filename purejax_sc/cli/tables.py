@@ -63,11 +63,14 @@ def print_evaluation(report: dict[str, Any]) -> None:
     total = len(report["seeds"]) * report["episodes"]
     metrics = list(next(iter(policies.values()))["metrics"])
     extra = (cell for name in metrics for cell in (name, "90% interval"))
-    rows = [("", "mean return", "90% interval", "IQM", "90% interval", "steps", "cut", *extra)]
+    games = any("against_greedy" in policy for policy in policies.values())
+    names = (*extra, *(("against greedy", "90% interval") if games else ()))
+    rows = [("", "mean return", "90% interval", "IQM", "90% interval", "steps", "cut", *names)]
     for name, policy in policies.items():
         scores = policy["return"]
         mean, iqm = ((_number(scores[key]), _interval(scores[f"{key}_interval"])) for key in ("mean", "iqm"))
-        own = (policy["metrics"][metric] for metric in metrics)
+        own = [policy["metrics"][metric] for metric in metrics]
+        own += [policy.get("against_greedy", {"mean": None, "mean_interval": None})] if games else []
         extra = (cell for x in own for cell in (_number(x["mean"]), _interval(x["mean_interval"])))
         rows.append((name, *mean, *iqm, _number(policy["length"]), f"{policy['cut']} of {total}", *extra))
     click.echo()

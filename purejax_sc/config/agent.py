@@ -82,6 +82,7 @@ class MuesliConfig(Section):
     dynamics_gradient: Fraction = 0.5  # L9: gradient scale at the start of each model step
     clip_pg_ratio: bool = True  # L14
     pg_baseline: Literal["target", "online"] = "target"  # N3
+    model_value: Literal["return", "root"] = "return"  # N9: target at k >= 1
     model_policy: Literal["cmpo", "distill"] = "cmpo"  # target at k >= 1; distill: the root policy, latents fixed
     adam_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-8
     update_clip: Annotated[float, Field(gt=0)] = 1.0  # after Adam's normalisation, before the learning rate

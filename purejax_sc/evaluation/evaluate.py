@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
 
 from purejax_sc import memory, networks
 from purejax_sc.acting import episodes, host_episodes
 from purejax_sc.acting.episodes import Choose, Episodes, Player
 from purejax_sc.acting.policy import acting_params
-from purejax_sc.agent.search import NO_SEARCH, SearchOptions
+from purejax_sc.agent.search import SearchOptions
 from purejax_sc.config import Config, ConfigError, override
 from purejax_sc.config.envs import family_of
 from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec
@@ -22,12 +23,14 @@ from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.evaluation import render
 from purejax_sc.results import statistics
 from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.plots import encode
 from purejax_sc.results.statistics import CONFIDENCE, as_list, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
 from purejax_sc.types import Env, EnvSpec, Key, Model, Params
 
-FILE = "evaluation.json"
+FILE, CURVE = "evaluation.json", "evaluation_search.png"
+OPENING = 4  # random moves of a game between two ways to act of one agent, so that games differ
 MIN_LEVELS = 256  # to draw from, where episodes start from such
 
 Say = Callable[[str], None]
@@ -39,14 +42,14 @@ class EvaluationOptions(NamedTuple):
 
     episodes:    N, of each seed and each way to act.
     max_steps:   an episode that lasts longer is cut there: Atari's customary limit, 108,000 frames of 4 per step.
-    search:      how to search, if it has simulations.
+    searches:    ways to search, with different numbers of simulations.
     temperature: of the samples: below 1 likely actions become likelier.
     seed:        of the evaluation's own random numbers.
     """
 
     episodes: int = 32
     max_steps: int = 27_000
-    search: SearchOptions = NO_SEARCH
+    searches: tuple[SearchOptions, ...] = ()
     temperature: float = 1.0
     seed: int = 0
 
@@ -64,7 +67,7 @@ def evaluate(
     Args:
       directory: written by train.
       options:   how.
-      image:     draw an episode of the first seed to this .gif or .png: greedy, or by search if there is one.
+      image:     draw an episode of the first seed to this .gif or .png: greedy, or by the last search.
       say:       is told what happens, in lines of text.
       command:   noted in the file.
       overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.
@@ -81,6 +84,8 @@ def evaluate(
     env = None if is_host(agents.config) else make_env(agents.config)
     report = {"command": command} | evaluate_agents(agents, options, env, say)
     files = {Path(directory) / FILE: f"{json.dumps(report, indent=2, allow_nan=False)}\n".encode()}
+    if len(options.searches) > 1:
+        files[Path(directory) / CURVE] = draw_strength(report)
     if image is not None and draw is not None:
         frames, text = record(agents, options, env)
         say(text)
@@ -115,7 +120,8 @@ def evaluate_agents(
     """Play with every agent, greedily, by sampling its policy and, if asked, by search.
 
     Games of two are played against uniformly random moves, each side first in half of them; the return of a game is
-    then 1, 0 or -1 to the agent. All ways to act meet the same random numbers, so that they can be compared in pairs.
+    then 1, 0 or -1 to the agent. A search also plays against the greedy player of the same agent, from random openings.
+    All ways to act meet the same random numbers, so that they can be compared in pairs.
     The result for a seed does not depend on which others are evaluated with it.
 
     Args:
@@ -129,34 +135,42 @@ def evaluate_agents(
       A tree ready for JSON. `policies` holds a summary (see `summarise`) by way to act. Raises RunError for a search
       that the environment does not allow.
     """
-    config, search = agents.config, options.search
+    config, searches = agents.config, search_names(options)
     spec = env.spec if env else make_spec(config)
-    if search.value_range == "known" and spec.value_bounds is None:
+    if spec.value_bounds is None and any(search.value_range == "known" for search in options.searches):
         raise RunError(f"{config.env} has no known bounds of its returns: choose --value-range tree")
     policies = {}
-    for name in ("greedy", "sampled", "search") if search.simulations else ("greedy", "sampled"):
+    for name in ("greedy", "sampled", *searches):
         say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
         if is_host(config):
-            played = _on_host(agents, options, name, make_host_envs)
-        else:
-            played = _on_device(agents, options, name, env or make_env(config))
-        policies[name] = summarise(played)
+            policies[name] = summarise(_on_host(agents, options, name, make_host_envs))
+            continue
+        env = env or make_env(config)
+        policies[name] = summarise(_on_device(agents, options, name, env))
+        if spec.two_player and name in searches:
+            policies[name]["against_greedy"] = _score(_on_device(agents, options, name, env, rival="greedy"))
     return {
         "env": config.env,
         "seeds": list(agents.seeds),
         "updates": np.asarray(agents.learner.updates).tolist(),
         "actor": config.muesli.actor,
         **options._asdict(),
-        "search": search._asdict(),
+        "searches": {name: search._asdict() for name, search in searches.items()},
         "interval_over": "seeds" if len(agents.seeds) > 1 else "episodes",
         "confidence": CONFIDENCE,
         "policies": policies,
     }
 
 
-def _on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) -> Episodes:
-    """Episodes [seeds, N] of every agent, in one compiled program."""
-    sides = make_sides(agents.config, env.spec, options, name)
+def search_names(options: EvaluationOptions) -> dict[str, SearchOptions]:
+    """The searches by name: `search`, or `search 8`, `search 32` where there are several."""
+    many = len(options.searches) > 1
+    return {f"search {x.simulations}" if many else "search": x for x in options.searches}
+
+
+def _on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env, rival: str | None = None) -> Episodes:
+    """Episodes [seeds, N] of every agent, in one compiled program. rival: see `make_sides`."""
+    sides = make_sides(agents.config, env.spec, options, name, rival)
 
     def play_row(row: tuple[Params, Key]) -> Episodes:
         params, key = row
@@ -216,6 +230,11 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
     }
 
 
+def _score(episodes: Episodes) -> dict[str, Any]:
+    """Of games [seeds, N]: 1 for a win, 1/2 for a draw; with an interval over seeds, or over the games of one."""
+    return _mean_of((np.asarray(episodes.episode_return) + 1) / 2)
+
+
 def _mean_of(values: np.ndarray) -> dict[str, Any]:
     """A metric [seeds, N]: its mean, with an interval over seeds, or over the episodes of an only seed, and by seed."""
     per_seed = values.mean(axis=1)
@@ -225,18 +244,26 @@ def _mean_of(values: np.ndarray) -> dict[str, Any]:
 
 def make_choices(config: Config, model: Model, spec: EnvSpec, options: EvaluationOptions) -> dict[str, Choose]:
     """The ways to act that `options` asks for, by name."""
-    return episodes.make_choices(config, model, spec, options.search, options.temperature)
+    choices = episodes.make_choices(config, model, spec, temperature=options.temperature)
+    searches = search_names(options).items()
+    return choices | {name: episodes.make_choices(config, model, spec, x)["search"] for name, x in searches}
 
 
 def make_sides(
-    config: Config, spec: EnvSpec, options: EvaluationOptions, name: str
+    config: Config, spec: EnvSpec, options: EvaluationOptions, name: str, rival: str | None = None
 ) -> Callable[[Params], tuple[Player, ...]]:
-    """(params) -> the agent that acts in the way `name`, alone or against a player without a plan."""
+    """(params) -> the agent that acts in the way `name`, alone, against a player without a plan, or against itself.
+
+    rival: another way to act of the same agent, which it meets from random openings; None for random moves.
+    """
     model = networks.make_model(config, spec)
-    choose = make_choices(config, model, spec, options)[name]
+    choices = make_choices(config, model, spec, options)
 
     def sides(params: Params) -> tuple[Player, ...]:
-        one = episodes.agent(model, choose, params)
+        one = episodes.agent(model, choices[name], params)
+        if rival is not None:
+            two = one, episodes.agent(model, choices[rival], params)
+            return tuple(episodes.after_opening(side, OPENING) for side in two)
         return (one, episodes.uniform()) if spec.two_player else (one,)
 
     return sides
@@ -247,9 +274,9 @@ def record(
 ) -> tuple[np.ndarray, str]:
     """Every observation [steps + 1, *obs_shape] of an episode of the first seed, the last one included, and a caption.
 
-    The agent searches if `options` has simulations, and is greedy otherwise. env: None for one on the host.
+    The agent acts by the last search of `options`, greedily if there is none. env: None for one on the host.
     """
-    name = "search" if options.search.simulations else "greedy"
+    name = list(search_names(options))[-1] if options.searches else "greedy"
     shown = options._replace(max_steps=min(options.max_steps, render.MAX_STEPS))
     if env is None:
         played, frames = _play_on_host(agents, shown, name, 0, 1, make_host_envs)
@@ -280,3 +307,26 @@ def _keys(agents: Agents, options: EvaluationOptions) -> Key:
     """One key per seed of the run, whichever others there are."""
     key = jax.random.key(options.seed)
     return jnp.stack([jax.random.fold_in(key, seed) for seed in agents.seeds])
+
+
+def draw_strength(report: dict[str, Any]) -> bytes:
+    """PNG of strength over simulations: the score against greedy play of the same agent, or the mean return."""
+    policies, searches = report["policies"], report["searches"]
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    simulations = [search["simulations"] for search in searches.values()]
+    if "against_greedy" in policies[next(iter(searches))]:
+        scores = [(x["mean"], x["mean_interval"]) for x in (policies[name]["against_greedy"] for name in searches)]
+        label, even = "score against its own greedy play", 0.5
+    else:
+        scores = [(x["mean"], x["mean_interval"]) for x in (policies[name]["return"] for name in searches)]
+        label, even = "mean return", policies["greedy"]["return"]["mean"]
+    means = np.array([mean for mean, _ in scores])
+    bounds = np.array([interval or (mean, mean) for mean, interval in scores]).T
+    axes.errorbar(simulations, means, np.abs(bounds - means), marker="o", capsize=3, label="search")
+    axes.axhline(even, color="black", linewidth=0.8, linestyle="--", label="greedy")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(simulations, [str(x) for x in simulations])
+    axes.set(title=report["env"], xlabel="simulations per move", ylabel=label)
+    axes.legend()
+    return encode(figure, "png")

@@ -66,7 +66,7 @@ def agents():
 
 def test_evaluation_plays_greedily_by_samples_and_by_search(agents):
     report = evaluate_agents(
-        agents, EvaluationOptions(episodes=4, search=SearchOptions(2)), make_host_envs=make_host_envs
+        agents, EvaluationOptions(episodes=4, searches=(SearchOptions(2),)), make_host_envs=make_host_envs
     )
     assert set(report["policies"]) == {"greedy", "sampled", "search"}
     for policy in report["policies"].values():

@@ -122,9 +122,9 @@ def test_targets_equal_the_slow_reference(option, two_player):
         config.muesli, hyper, plain(batch), target, online, plain(state.moment), np.asarray(drawn)
     )
     valid = np.asarray(batch.obs.valid[:-1])
-    np.testing.assert_allclose(targets.policy[valid], expected.policy[valid], rtol=2e-4, atol=1e-6)
-    np.testing.assert_allclose(targets.value[valid], expected.value[valid], rtol=2e-4, atol=1e-5)
-    np.testing.assert_allclose(targets.adv[valid], expected.adv[valid], rtol=2e-4, atol=1e-5)
+    for name, atol in (("policy", 1e-6), ("value", 1e-5), ("root_value", 1e-5), ("adv", 1e-5)):
+        mine, theirs = (getattr(x, name)[valid] for x in (targets, expected))
+        np.testing.assert_allclose(mine, theirs, rtol=2e-4, atol=atol, err_msg=name)
     np.testing.assert_allclose(moment.nu, expected.nu, rtol=1e-4)
 
 
@@ -200,6 +200,7 @@ def reference_loss(config, params, batch, targets):
         {"unroll_reduction": "mean"},
         {"clip_pg_ratio": False},
         {"model_policy": "distill"},
+        {"model_value": "root"},
         {"value_transform": False},
         {"unroll": 3},
         {"unroll": 4},

@@ -101,7 +101,7 @@ def test_only_first_episodes_count_and_short_ones_count_no_more():
 @pytest.mark.parametrize(("actor", "preferred", "simulations"), [("prior", 1.0, 4), ("online", 0.0, 0)])
 def test_the_network_that_acted_in_training_plays(actor, preferred, simulations):
     env = probe_envs.reward_by_action()
-    options = EvaluationOptions(500, search=SearchOptions(simulations, "gumbel"))
+    options = EvaluationOptions(500, searches=(SearchOptions(simulations, "gumbel"),) if simulations else ())
     report = evaluate_agents(make_agents(env, actor=actor), options, env)
     returns = {name: np.array(policy["per_seed"]["return"]) for name, policy in report["policies"].items()}
     np.testing.assert_array_equal(returns.pop("greedy"), preferred)
@@ -274,12 +274,7 @@ def test_command_writes_a_report_and_a_film(here, capsys):
     assert report["env"] == "gymnax/Catch-bsuite"
     assert report["seeds"] == [3, 4]
     assert report["updates"] == [0, 0]
-    assert (report["episodes"], report["max_steps"], report["seed"], report["search"]["simulations"]) == (
-        2,
-        27_000,
-        5,
-        0,
-    )
+    assert (report["episodes"], report["max_steps"], report["seed"], report["searches"]) == (2, 27_000, 5, {})
     assert report["interval_over"] == "seeds"
     assert report["policies"]["greedy"]["per_seed"]["length"] == [9.0, 9.0]
     out = capsys.readouterr().out
@@ -308,6 +303,28 @@ def test_command_says_what_the_interval_of_an_only_seed_is_over(here, capsys):
         assert picture.format == "PNG"
 
 
+def test_strength_over_simulations_is_a_table_and_a_picture(here, capsys) -> None:
+    agents.save(agents.untrained(from_tree({"env": "pgx/tic_tac_toe", **NETWORK}), (3, 4)), here / "run")
+    assert main(["evaluate", "run", "--episodes", "6", "--simulations", "4,1", "--search", "gumbel"]) == 0
+    report = json.loads((here / "run" / evaluate.FILE).read_text())
+    assert list(report["policies"]) == ["greedy", "sampled", "search 1", "search 4"]
+    assert report["searches"]["search 4"]["simulations"] == 4
+    assert "against_greedy" not in report["policies"]["greedy"]
+    score = report["policies"]["search 4"]["against_greedy"]
+    assert 0 <= score["mean"] <= 1
+    assert len(score["per_seed"]) == 2
+    assert (here / "run" / evaluate.CURVE).stat().st_size > 5_000
+    assert "against greedy" in capsys.readouterr().out
+
+
+def test_a_search_that_changes_nothing_is_level_with_greedy_play(here) -> None:
+    # Heads of zeros: a search with known bounds has no reason to leave the first of equal moves.
+    config = from_tree({"env": "pgx/tic_tac_toe", **NETWORK})
+    options = EvaluationOptions(episodes=40, searches=(SearchOptions(1),))
+    report = evaluate_agents(agents.two_minds(config), options)
+    np.testing.assert_allclose(report["policies"]["search"]["against_greedy"]["mean"], 0.5, atol=0.2)
+
+
 @pytest.fixture(scope="module")
 def garnet(tmp_path_factory) -> Path:
     return agents.save(agents.untrained(from_tree({"env": "garnet", **NETWORK})), tmp_path_factory.mktemp("garnet"))
@@ -325,6 +342,7 @@ def garnet(tmp_path_factory) -> Path:
         ("evaluate run --search gumbel", "add --simulations"),
         ("evaluate run --max-depth 3", "--max-depth 3 needs --simulations"),
         ("evaluate run --simulations 2 --value-range known", "choose --value-range tree"),
+        ("evaluate run --simulations 2,x", "several as in 8,32,128"),
         ("evaluate run --render film.mp4", ".gif"),
         ("evaluate run --render film", ".png"),
         ("evaluate run --render nowhere/film.gif", "make the directory nowhere"),

@@ -172,11 +172,12 @@ class Heads(NamedTuple):
 
 
 class MuesliTargets(NamedTuple):
-    """policy: [T, B, A].   value, adv: [T, B].   nu: the moment."""
+    """policy: [T, B, A].   value, adv, root_value: [T, B].   nu: the moment."""
 
     policy: np.ndarray
     value: np.ndarray
     adv: np.ndarray
+    root_value: np.ndarray
     nu: float
 
 
@@ -239,7 +240,7 @@ def muesli_targets(cfg, hyper, batch, target, online, moment, actions):
         else:
             drawn = actions[(slice(None), *at)]
             policy[at] = cmpo_sampled(drawn, z[drawn], len(z), hyper.cmpo_clip)
-    return MuesliTargets(policy, value, adv / sigma, nu)
+    return MuesliTargets(policy, value, adv / sigma, v[:-1], nu)
 
 
 class Unrolled(NamedTuple):
@@ -284,7 +285,8 @@ def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled)
                 v_k[k - 1].append(categorical_loss(cfg, value, 0.0))
             if after == "live":
                 there = (at[0] + k, at[1])
-                v_k[k - 1].append(categorical_loss(cfg, value, targets.value[there]))
+                aims = {"return": targets.value, "root": targets.root_value}
+                v_k[k - 1].append(categorical_loss(cfg, value, aims[cfg.model_value][there]))
                 aim = softmax(root_logits[there]) if cfg.model_policy == "distill" else targets.policy[there]
                 pi_k[k - 1].append(cross_entropy(policy, aim))
     mean_v, mean_r, mean_pi = ([np.mean(x) for x in terms] for terms in (v_k, r_k, pi_k))
