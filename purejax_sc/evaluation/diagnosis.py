@@ -5,7 +5,6 @@ with what the root heads say of the state that was really reached. By action: ev
 sample of states, and reward + discount v of the model's first step is compared with that of the real one.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import encode
+from purejax_sc.results.reports import read_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
@@ -91,20 +91,22 @@ def diagnose(
     command: str | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Diagnose the models of the agents in a run directory, and write diagnosis.json and diagnosis.png there.
+    """Diagnose the models of the agents in a run directory: diagnosis.json, with earlier reports, and diagnosis.png.
 
     overrides: KEY=VALUE of the environment, as `evaluate` takes them.
 
-    Returns the contents of diagnosis.json, see `diagnose_agents`. Raises RunError and ConfigError, before anything is
+    Returns the report, see `diagnose_agents`. Raises RunError and ConfigError, before anything is
     written.
     """
+    earlier = read_reports(directory / FILE)
     agents = load_agents(directory, say)
     config = evaluation_config(agents.config, EvaluationOptions(episodes=options.envs), overrides)
     if is_host(config):
         raise RunError(f"{config.env} runs outside JAX, where no state can be left by all actions: it has no diagnosis")
-    report = {"command": command} | diagnose_agents(agents._replace(config=config), options, make_env(config), say)
-    text = json.dumps(report, indent=2, allow_nan=False)
-    replace_files({directory / FILE: f"{text}\n".encode(), directory / PICTURE: draw(report)})
+    asked = {"command": command, "overrides": list(overrides)}
+    report = asked | diagnose_agents(agents._replace(config=config), options, make_env(config), say)
+    data = with_report(earlier, report, ("command", "by_depth", "actions"))
+    replace_files({directory / FILE: data, directory / PICTURE: draw(report)})
     return report
 
 

@@ -1,7 +1,6 @@
 """Evaluation: whole episodes of a run's agents, by policy or by search, in one compiled program per way to act."""
 
 import contextlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from purejax_sc.evaluation import render
 from purejax_sc.results import statistics
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import encode
+from purejax_sc.results.reports import read_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
@@ -62,7 +62,7 @@ def evaluate(
     command: str | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluate the agents in a run directory and write evaluation.json there.
+    """Evaluate the agents in a run directory and add the report to evaluation.json there.
 
     Args:
       directory: written by train.
@@ -73,17 +73,19 @@ def evaluate(
       overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.
 
     Returns:
-      The contents of evaluation.json, see `evaluate_agents`. Raises RunError and ConfigError, before anything is
-      written.
+      The report, see `evaluate_agents`. Earlier ones of other settings stay in the file. Raises RunError and
+      ConfigError, before anything is written.
     """
+    earlier = read_reports(Path(directory) / FILE)
     if image is not None:
         render.check_path(image)
     agents = load_agents(Path(directory), say)
     agents = agents._replace(config=evaluation_config(agents.config, options, overrides))
     draw = None if image is None else render.make_drawer(agents.config.env, make_spec(agents.config))
     env = None if is_host(agents.config) else make_env(agents.config)
-    report = {"command": command} | evaluate_agents(agents, options, env, say)
-    files = {Path(directory) / FILE: f"{json.dumps(report, indent=2, allow_nan=False)}\n".encode()}
+    asked = {"command": command, "overrides": list(overrides)}
+    report = asked | evaluate_agents(agents, options, env, say)
+    files = {Path(directory) / FILE: with_report(earlier, report, ("command", "policies"))}
     if len(options.searches) > 1:
         files[Path(directory) / CURVE] = draw_strength(report)
     if image is not None and draw is not None:

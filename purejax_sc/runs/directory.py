@@ -13,7 +13,7 @@ from purejax_sc.results.lock import LOCK, Lock, is_free, lock
 CHECKPOINTS, DAMAGED, NEWEST = "checkpoints", "checkpoints.damaged", "checkpoints.json"
 _FILES = (
     "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", "evaluation.json",
-    CHECKPOINTS, DAMAGED, NEWEST, LOCK,
+    "evaluation_search.png", "diagnosis.json", "diagnosis.png", CHECKPOINTS, DAMAGED, NEWEST, LOCK,
 )  # fmt: skip
 _WRITER = "# written by purejax_sc "  # the first line of config.yaml, before the version
 EARLIER = "0.1.0 or earlier"  # the versions that did not note which they were

@@ -120,7 +120,7 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys,
     told = capsys.readouterr().out
     assert "model steps" in told
     assert "rank correlation" in told
-    report = json.loads((tmp_path / "run" / diagnosis.FILE).read_text())
+    [report] = json.loads((tmp_path / "run" / diagnosis.FILE).read_text())["reports"]
     assert (report["depth"], report["trained_depth"], report["seed"], report["seeds"]) == (4, 2, 7, [3, 4])
     assert list(report["by_depth"]) == list(diagnosis.DEPTH)
     assert all(len(values) == 4 for values in report["by_depth"].values())

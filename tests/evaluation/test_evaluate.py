@@ -270,7 +270,7 @@ def test_command_writes_a_report_and_a_film(here, capsys):
     run = agents.save(make_agents(), Path("run"))
     saved = files()
     assert main(shlex.split("evaluate run --episodes 2 --seed 5 --render film.gif")) == 0
-    report = json.loads((run / evaluate.FILE).read_text())
+    [report] = json.loads((run / evaluate.FILE).read_text())["reports"]
     assert report["env"] == "gymnax/Catch-bsuite"
     assert report["seeds"] == [3, 4]
     assert report["updates"] == [0, 0]
@@ -292,7 +292,7 @@ def test_command_writes_a_report_and_a_film(here, capsys):
 def test_command_says_what_the_interval_of_an_only_seed_is_over(here, capsys):
     run = agents.save(make_agents(seeds=(4,)), Path("run"))
     assert main(shlex.split("evaluate run --episodes 3 --max-steps 4 --render strip.png")) == 0
-    report = json.loads((run / evaluate.FILE).read_text())
+    [report] = json.loads((run / evaluate.FILE).read_text())["reports"]
     assert report["interval_over"] == "episodes"
     assert report["policies"]["greedy"]["cut"] == 3
     captured = capsys.readouterr()
@@ -303,10 +303,30 @@ def test_command_says_what_the_interval_of_an_only_seed_is_over(here, capsys):
         assert picture.format == "PNG"
 
 
+def test_earlier_evaluations_are_kept(here, capsys) -> None:
+    run = agents.save(make_agents(), Path("run"))
+
+    def kept() -> list[dict]:
+        return json.loads((run / evaluate.FILE).read_text())["reports"]
+
+    for words in ("--episodes 2", "--episodes 3", "--episodes 2"):
+        assert main(shlex.split(f"evaluate run {words}")) == 0
+    assert [report["episodes"] for report in kept()] == [3, 2]
+    # a file of 0.1.0 is one report
+    (run / evaluate.FILE).write_text(json.dumps(kept()[0]))
+    assert main(shlex.split("evaluate run --episodes 2 --seed 1")) == 0
+    assert [(report["episodes"], report["seed"]) for report in kept()] == [(3, 0), (2, 1)]
+    (run / evaluate.FILE).write_text("mine")
+    capsys.readouterr()
+    assert main(shlex.split("evaluate run --episodes 2")) == 2
+    assert "move it away" in capsys.readouterr().err
+    assert (run / evaluate.FILE).read_text() == "mine"
+
+
 def test_strength_over_simulations_is_a_table_and_a_picture(here, capsys) -> None:
     agents.save(agents.untrained(from_tree({"env": "pgx/tic_tac_toe", **NETWORK}), (3, 4)), here / "run")
     assert main(["evaluate", "run", "--episodes", "6", "--simulations", "4,1", "--search", "gumbel"]) == 0
-    report = json.loads((here / "run" / evaluate.FILE).read_text())
+    [report] = json.loads((here / "run" / evaluate.FILE).read_text())["reports"]
     assert list(report["policies"]) == ["greedy", "sampled", "search 1", "search 4"]
     assert report["searches"]["search 4"]["simulations"] == 4
     assert "against_greedy" not in report["policies"]["greedy"]

@@ -78,7 +78,7 @@ def test_the_last_few_checkpoints_are_kept(whole: Path) -> None:
 
 def test_a_run_can_be_evaluated(half: Path) -> None:
     assert main(["evaluate", str(half), "--episodes", "2"]) == 0
-    assert set(json.loads((half / "evaluation.json").read_text())["policies"]) == {"greedy", "sampled"}
+    assert set(json.loads((half / "evaluation.json").read_text())["reports"][-1]["policies"]) == {"greedy", "sampled"}
 
 
 def test_resuming_a_complete_run_changes_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""Files of reports: what a command found, beside what it found before with other settings."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from purejax_sc.results.files import RunError
+
+REPORTS = "reports"  # the only key of such a file; the newest is the last
+
+
+def read_reports(path: Path) -> list[dict[str, Any]]:
+    """The reports of a file, the oldest first; none where there is no file. Raises RunError for another kind of file.
+
+    A file of 0.1.0 is a single report.
+    """
+    if not path.exists():
+        return []
+    try:
+        tree = json.loads(path.read_text())
+    except (OSError, ValueError):
+        tree = None
+    if isinstance(tree, dict) and REPORTS not in tree and "env" in tree:
+        tree = {REPORTS: [tree]}
+    reports = tree.get(REPORTS) if isinstance(tree, dict) else None
+    if not isinstance(reports, list) or not all(isinstance(report, dict) for report in reports):
+        raise RunError(f"{path} is no file of reports: move it away, so that nothing of it is lost")
+    return reports
+
+
+def with_report(reports: Sequence[dict[str, Any]], report: dict[str, Any], found: Sequence[str]) -> bytes:
+    """A file of the reports and a new one, which replaces those of the same settings.
+
+    found: the keys of what was found and of how it was asked for; all others are settings.
+    """
+
+    def settings(x: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in json.loads(json.dumps(x)).items() if key not in found}
+
+    kept = [earlier for earlier in reports if settings(earlier) != settings(report)]
+    text = json.dumps({REPORTS: [*kept, report]}, indent=2, allow_nan=False)
+    return f"{text}\n".encode()
