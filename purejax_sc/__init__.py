@@ -11,7 +11,7 @@ quick:
     make_trainer(config, env)             the same in pieces, for a loop of your own
     train(config, out)                    a run directory: curves, summary, checkpoints
     evaluate(directory, options)          whole episodes of its agents, reported in its evaluation.json
-    EvaluationOptions                     how many episodes, by which search, from which seed
+    EvaluationOptions, SearchOptions      how many episodes, by which searches, from which seed
     load_agent(directory, seed) -> Agent  a trained agent: act, search, params, config, model
     Env, EnvSpec, Step                    what an environment of your own is made of
     Model, Params                         and a model
@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from purejax_sc.agent.search import SearchOptions as SearchOptions
     from purejax_sc.config import Config as Config
     from purejax_sc.config import ConfigError as ConfigError
     from purejax_sc.config import Hyper as Hyper
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 _HOMES = {
+    "agent.search": ("SearchOptions",),
     "config": ("Config", "ConfigError", "Hyper", "load"),
     "evaluation.agent": ("Agent", "load_agent"),
     "evaluation.evaluate": ("EvaluationOptions", "evaluate"),

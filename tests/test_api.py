@@ -137,7 +137,9 @@ def test_a_recurrent_agent_hands_on_what_it_remembers(tmp_path) -> None:
 
 
 def test_evaluate_from_python_writes_the_report(two_seeds) -> None:
-    report = purejax_sc.evaluate(str(two_seeds), purejax_sc.EvaluationOptions(episodes=2))
+    searches = (purejax_sc.SearchOptions(2),)
+    report = purejax_sc.evaluate(str(two_seeds), purejax_sc.EvaluationOptions(episodes=2, searches=searches))
+    assert list(report["policies"]) == ["greedy", "sampled", "search"]
     assert report["policies"]["greedy"]["per_seed"]["length"] == [9.0, 9.0]
     assert (two_seeds / "evaluation.json").is_file()
 
