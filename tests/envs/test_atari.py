@@ -15,6 +15,7 @@ from purejax_sc.config import AtariConfig, Config, ConfigError, load
 from purejax_sc.envs import host
 from purejax_sc.envs.atari import names, rom_name
 from purejax_sc.envs.host import HostEnvs, HostStep
+from purejax_sc.types import EnvSpec
 
 GAMES = [name.removeprefix("atari/") for name in names()]
 PACKAGES = {"envpool": "envpool", "ale": "ale_py"}
@@ -185,7 +186,7 @@ def test_the_configuration_of_the_paper_starts(make, backend) -> None:
     assert config.atari == AtariConfig(backend=backend)
     spec = envs.make_spec(config)
     pool = envs.make_host_envs(config, 2, 0)
-    assert pool.spec == spec == (18, (96, 96, 3), np.dtype(np.uint8), False)
+    assert pool.spec == spec == EnvSpec(18, (96, 96, 3), np.dtype(np.uint8), False)
     check_stream(pool, play(pool, 3, at_random(pool)))
     pool.close()
 
