@@ -157,24 +157,67 @@ def _plan(config: Any, seeds: int, placement: Any, device: str | None) -> None:
 @options.placement(
     "Train the rows of a device at once (vmap, for accelerators) or one after the other (map, for CPUs)."
 )
+@click.option("--resume", is_flag=True, help="Go on with the sweep in the directory, with more seeds or settings, too.")
 @options.quiet
-def sweep(config: str, settings: tuple[str, ...], seeds: int, out: Path | None, placement: Any, quiet: bool) -> None:
+def sweep(
+    config: str, settings: tuple[str, ...], seeds: int, out: Path | None, placement: Any, resume: bool, quiet: bool
+) -> None:
     """Train CONFIG with every combination of settings, times seeds; one table and one picture.
 
     All combinations of hyper.* and sc.update are one compiled program, as in hyper.learning_rate=1e-4,3e-4,1e-3
     sc.update=none,direct,dyna. Each combination of other settings is one more: sc.unroll=3,5.
     """
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
-    stays = f"the programs that were done stay in {directory}"
+    stays = f"what was done stays in {directory}; --resume goes on from there"
     with work(f"{MEMORY}, or give fewer values at once", stays, all_cores=True):
         from purejax_sc.runs import sweep as sweeps
 
         report = sweeps.sweep(
-            config, settings, directory, seeds, placement, watcher(quiet), command_line(), at_once(stays)
+            config, settings, directory, seeds, placement, watcher(quiet), command_line(), at_once(stays), resume
         )
     if not quiet:
         tables.print_settings(report["settings"])
         click.echo(f"wrote {directory}")
+
+
+@cli.command()
+@click.argument("name", metavar="NAME|FILE")
+@click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True, help="Of it all.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Seeds of each arm.  [default: those of the study]")
+@click.option("--envs", callback=options.names, help="Only these environments, with commas between them.")
+@click.option("--arms", callback=options.names, help="Only these arms, with commas between them.")
+@options.out("Directory, new or of this study.  [default: runs/study_NAME]")
+@options.placement("Train rows at once (vmap, for accelerators) or one after the other (map, for CPUs).")
+@click.option("--cluster", metavar="ADDRESS", help="Let the workers of this Dask scheduler train.")
+@options.quiet
+def study(
+    name: str,
+    size: Any,
+    seeds: int | None,
+    envs: list[str] | None,
+    arms: list[str] | None,
+    out: Path | None,
+    placement: Any,
+    cluster: str | None,
+    quiet: bool,
+) -> None:
+    """Make a figure of the paper: train its arms, judge its claims, and write a page about it.
+
+    Studies: fig2a, fig2b, fig3a, fig3b, fig3c, fig4a, fig4b, fig5, unroll, smoke; or a file of your own. What is done
+    is never done again: the same command goes on, also with more seeds or arms.
+    """
+    suffix = "" if size == "laptop" else f"_{size}"
+    directory = out or Path("runs") / f"study_{Path(name).stem}{suffix}"
+    stays = f"what was done stays in {directory}; the same command goes on"
+    with work(f"{MEMORY}, or give fewer --arms at once", stays, all_cores=True):
+        from purejax_sc.studies import study as studies
+        from purejax_sc.studies.study_file import load_study
+
+        loaded = load_study(name, size, seeds, envs, arms)
+        found = studies.run(loaded, directory, placement, watcher(quiet), command_line(), at_once(stays), cluster)
+    if not quiet:
+        tables.print_verdicts(found.verdicts)
+        click.echo(f"wrote {directory / 'report.html'}")
 
 
 @cli.command()

@@ -57,6 +57,11 @@ def search(help_: str, many: bool = False) -> Decorator:
     return lambda function: reduce(lambda f, word: word(f), reversed(words), function)
 
 
+def names(context: Any, option: Any, text: str | None) -> list[str] | None:
+    """Read names with commas between them. None where none were given."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
 def _numbers(many: bool) -> Callable[[Any, Any, str], tuple[int, ...]]:
     """Read --simulations: different numbers of 0 or more, in order; one alone unless `many`."""
 

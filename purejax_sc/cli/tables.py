@@ -142,6 +142,16 @@ def print_summary(summary: dict[str, Any], out: Path) -> None:
     )
 
 
+def print_verdicts(verdicts: Sequence[Any]) -> None:
+    """One line per claim and environment."""
+    rows = [("claim", "environment", "difference", "90% interval", "verdict")]
+    for x in verdicts:
+        interval = f"[{x.low:.3g}, {x.high:.3g}]"
+        rows.append((x.claim.text, x.environment, f"{x.difference:+.3g}", interval, x.verdict))
+    if verdicts:
+        print_table(rows)
+
+
 def print_plan(plan: Any, estimates: Sequence[Any], seeds: int) -> None:
     """What a seed needs, then one line per device."""
     shared = f", on each of the {plan.shards} devices that share it" if plan.shards > 1 else ""

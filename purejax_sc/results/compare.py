@@ -145,7 +145,7 @@ def on_scales(tasks: Sequence[Task], strata: Sequence[np.ndarray]) -> list[np.nd
         return [np.divide(x - task.floor, task.best - task.floor) for task, x in zip(tasks, strata, strict=True)]
 
 
-def _final_returns(task: Task, label: str) -> np.ndarray:
+def final_returns_on(task: Task, label: str) -> np.ndarray:
     """[seeds] final returns, as of a run that ended where the task's range ends."""
     curves = task.runs[label].curves
     shared = curves.env_steps <= task.grid[-1]
@@ -155,7 +155,7 @@ def _final_returns(task: Task, label: str) -> np.ndarray:
 def _row(tasks: Sequence[Task], label: str, against: str) -> Row:
     """Scores of a label on one task, in returns; or over several, normalised, with a stratum of seeds for each."""
     runs = [task.runs[label] for task in tasks]
-    finals, theirs = ([_final_returns(task, name) for task in tasks] for name in (label, against))
+    finals, theirs = ([final_returns_on(task, name) for task in tasks] for name in (label, against))
     areas = [area(on_grid(run.curves, task.grid), task.grid) for run, task in zip(runs, tasks, strict=True)]
     one = len(tasks) == 1
     shown = finals if one else on_scales(tasks, finals)

@@ -27,6 +27,7 @@ class Result(NamedTuple):
     """What a setting reached. curves: of its seeds; those that met a number that is not finite are in `lost`."""
 
     setting: Setting
+    seeds: list[int]
     curves: Curves
     lost: np.ndarray
 
@@ -65,22 +66,26 @@ def programs(settings: Sequence[Setting]) -> list[list[Setting]]:
     """Settings that differ in `hyper` or `sc.update` only, together: they are rows of one compiled program."""
     groups: dict[Config, list[Setting]] = {}
     for setting in settings:
-        groups.setdefault(_with_update(setting.config, "direct", settings[0].config.hyper), []).append(setting)
+        groups.setdefault(program_of(setting.config), []).append(setting)
     return list(groups.values())
 
 
-def as_program(settings: Sequence[Setting]) -> tuple[Config, list[Hyper]]:
-    """The configuration of one program and the numbers of each of its settings.
+def program_of(config: Config) -> Config:
+    """What the rows of one compiled program share: the configuration without what may be traced, and without a seed."""
+    return _with_update(config.model_copy(update={"seed": 0}), "direct", Hyper())
+
+
+def as_program(configs: Sequence[Config]) -> tuple[Config, list[Hyper]]:
+    """The configuration of one program and the numbers of each of those that are rows of it.
 
     Several updates are one program with gates that are traced, the baseline a weight of 0 in it. An only update keeps
     the gates that are known when it is compiled, which cost nothing where they are closed.
     """
-    config = settings[0].config
-    updates = list(dict.fromkeys(setting.config.sc.update for setting in settings))
-    if len(updates) == 1:
-        return config, [setting.config.hyper for setting in settings]
-    some = next(update for update in updates if update != "none")
-    return _with_update(config, some, config.hyper), [_with_gates(setting.config) for setting in settings]
+    updates = list(dict.fromkeys(config.sc.update for config in configs))
+    if len(updates) == 1 and len({config.hyper.gates is None for config in configs}) == 1:
+        return configs[0], [config.hyper for config in configs]
+    some = next(update for update in updates if update != "none")  # gates alone are refused beside `none`
+    return _with_update(configs[0], some, configs[0].hyper), [_with_gates(config) for config in configs]
 
 
 def _with_update(config: Config, update: str, hyper: Hyper) -> Config:
@@ -88,7 +93,7 @@ def _with_update(config: Config, update: str, hyper: Hyper) -> Config:
 
 
 def _with_gates(config: Config) -> Hyper:
-    """The numbers of a setting whose update is one of several."""
+    """The numbers of a configuration whose update is one of several."""
     if config.sc.update == "none":
         return config.hyper._replace(sc_weight=0.0, gates=Gates(0.0, 0.0, 0.0))
     return config.hyper._replace(gates=config.hyper.gates or config.sc.gates)

@@ -6,7 +6,7 @@ import json
 import platform
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -45,15 +45,19 @@ class Recorder:
         return self._points[-1].wall_time if self._points else 0.0
 
     @property
+    def lost(self) -> list[int]:
+        """Seeds that met a number that is not finite; a return is none before the first episode has ended."""
+        numbers = [x for point in self._points for name, x in point.metrics.items() if not name.startswith("episode")]
+        sound = np.isfinite(np.array(numbers)).all(axis=0) if numbers else np.ones(len(self.seeds), bool)
+        return [seed for seed, kept in zip(self.seeds, sound, strict=True) if not kept]
+
+    @property
     def digest(self) -> str:
         """Of all rows so far, which a checkpoint notes."""
         return digests.of_text(self._lines)
 
-    def resume(self, update: int, run_seconds: float, digest: str | None = None) -> None:
-        """Take up the rows in metrics.csv up to `update`, which a run of the same seeds wrote.
-
-        digest: what they had when the checkpoint was written, None for one of an older version. Raises RunError.
-        """
+    def resume(self, update: int, run_seconds: float) -> None:
+        """Take up the rows in metrics.csv up to `update`, which a run of the same seeds wrote. Raises RunError."""
         path = self._out / "metrics.csv"
         try:
             header, *lines = path.read_text(encoding="utf-8").splitlines()
@@ -67,11 +71,12 @@ class Recorder:
         if not complete:
             raise RunError(f"{path} lacks rows of this run before update {update}: bring it back, or start another run")
         self._lines = [header, *kept]
-        if digest not in (None, self.digest):
-            raise RunError(
-                f"{path} is not as this run wrote it up to update {update}: bring it back, or start another run"
-            )
         self.run_seconds = run_seconds
+
+    def refuse(self, update: int) -> NoReturn:
+        """Raise RunError, as metrics.csv is not what a checkpoint after so many updates knows."""
+        path = self._out / "metrics.csv"
+        raise RunError(f"{path} is not as this run wrote it up to update {update}: bring it back, or start another run")
 
     def add(self, point: Point, seconds: float) -> None:
         """Note a log point that took the devices `seconds`. A resumed run keeps the columns that it began with."""
@@ -148,6 +153,7 @@ class Recorder:
             **facts,
             "env": self._config.env,
             "seeds": self.seeds,
+            "lost": self.lost,
             "return": summarise(self.curves()) if self._points else None,
             "updates": last.update,
             "env_steps": last.env_steps,

@@ -4,7 +4,8 @@ The loop over log points is Python; everything between two of them is one compil
 checkpoints and the guard against non-finite numbers live here, between the chunks.
 """
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -14,22 +15,25 @@ import jax
 import numpy as np
 
 from purejax_sc import envs
-from purejax_sc.config import Config, ConfigError
+from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs.host import HostEnvs, HostProgram
 from purejax_sc.results.files import RunError, reason
-from purejax_sc.results.lock import UNLOCKED, Lock, drop_if_empty
+from purejax_sc.results.lock import UNLOCKED, Lock, drop_if_empty, is_free
 from purejax_sc.runs.checkpoint import Checkpoints, Restored
-from purejax_sc.runs.directory import claim_directory, start_directory, write_config
+from purejax_sc.runs.directory import CHECKPOINTS, check_same, claim_directory, start_directory, write_config
+from purejax_sc.runs.grid import as_program
+from purejax_sc.runs.parts import Part, Recorders
 from purejax_sc.runs.progress import SILENT, Progress
-from purejax_sc.runs.recorder import Recorder
 from purejax_sc.runs.stopping import stop_requests
 from purejax_sc.training import anakin, devices, envpool_xla, sebulba
 from purejax_sc.training.anakin import Trainer
 from purejax_sc.training.compiled import Point, Program, points
 from purejax_sc.training.devices import Layout, Placement, make_layout
-from purejax_sc.training.iteration import check_num_seeds
+from purejax_sc.training.iteration import AnyState, check_num_seeds
 from purejax_sc.training.mesh import compile_program, make_local_trainer
 from purejax_sc.types import EnvSpec
+
+DONE = ".done"  # the end of the name of a program's home while it is removed
 
 
 class NonFiniteError(RunError):
@@ -90,21 +94,100 @@ def train(
     """
     if config.seed + num_seeds > 2**31:
         raise ConfigError(f"seed={config.seed} leaves no room for {num_seeds} seeds below 2**31: lower seed")
-    seeds = [config.seed + i for i in range(num_seeds)]
-    layout = make_layout(num_seeds, config.train.data_shards, placement)
+    parts = [Part(config, [config.seed + i for i in range(num_seeds)], out)]
+    job = _Job(config, [config.hyper] * num_seeds, parts, out, strict=True)
+    return _train(job, placement, force, resume, progress, command, compiling, factories)[0]
+
+
+def train_parts(
+    parts: Sequence[Part],
+    home: Path,
+    placement: Placement | None = None,
+    progress: Progress = SILENT,
+    command: str | None = None,
+    compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
+    factories: Factories = FACTORIES,
+) -> list[dict[str, Any]]:
+    """Train runs that `grid.program_of` puts into one program, as its rows; or go on with them.
+
+    A row that meets a number that is not finite is marked as lost in its summary, and does not stop the others. When
+    all is done every run has a checkpoint of its own, without the replay, and `home` is removed.
+
+    Args:
+      parts: the runs; the same ones, in the same order, to go on.
+      home:  where the checkpoints of all of them are; the directory of an only run.
+
+    Returns:
+      The contents of each summary.json. The other arguments and what is raised are those of `train`.
+    """
+    return _train(_job(parts, home), placement, False, True, progress, command, compiling, factories)
+
+
+def check_parts(parts: Sequence[Part], placement: Placement | None = None, factories: Factories = FACTORIES) -> None:
+    """Check all of `train_parts` that can be checked before anything is compiled. Raises ConfigError and RunError."""
+    job = _job(parts, parts[0].out)
+    layout = make_layout(len(job.seeds), job.config.train.data_shards, placement)
+    _prepare(job, layout, True, SILENT, factories)
+
+
+def _job(parts: Sequence[Part], home: Path) -> "_Job":
+    config, hypers = as_program([part.config for part in parts])
+    rows = [hyper for part, hyper in zip(parts, hypers, strict=True) for _ in part.seeds]
+    return _Job(config.model_copy(update={"seed": parts[0].seeds[0]}), rows, parts, home, strict=False)
+
+
+class _Job(NamedTuple):
+    """What is trained: a program, the numbers of each of its rows, the runs that they belong to, and its home.
+
+    strict: a number that is not finite ends the program.
+    """
+
+    config: Config
+    hypers: list[Hyper]
+    parts: Sequence[Part]
+    home: Path
+    strict: bool
+
+    @property
+    def seeds(self) -> list[int]:
+        return [seed for part in self.parts for seed in part.seeds]
+
+
+def _train(
+    job: _Job,
+    placement: Placement | None,
+    force: bool,
+    resume: bool,
+    progress: Progress,
+    command: str | None,
+    compiling: Callable[[], AbstractContextManager[None]],
+    factories: Factories,
+) -> list[dict[str, Any]]:
+    layout = make_layout(len(job.seeds), job.config.train.data_shards, placement)
     first = jax.process_index() == 0
     progress = progress if first else SILENT
-    compile_ = _prepare(config, seeds, layout, resume, progress, factories)  # before anything is written
-    with _claimed(out, config, force, resume, progress) as lock:
+    compile_ = _prepare(job, layout, resume, progress, factories)  # before anything is written
+    with _claimed(job.home, job.config, force, resume, progress) as lock:
         with compiling(), progress.busy("compiling"):
             program = compile_()
         progress.say(f"compiled in {program.seconds:.1f} s")
-        devices.on_first_process(lambda: start_directory(out, config, force))
-        recorder, checkpoints = Recorder(out, config, seeds, first, lock), Checkpoints(out, config, layout, seeds, lock)
-        run = _Run(config, program, recorder, checkpoints, progress)
+        devices.on_first_process(lambda: start_directory(job.home, job.config, force))
+        recorder = Recorders(job.parts, first, lock)
+        checkpoints = Checkpoints(job.home, job.config, layout, job.seeds, lock)
+        run = _Run(job, program, recorder, checkpoints, progress)
         restored = _restore(run) if resume else None
-        devices.on_first_process(lambda: write_config(out, config))
-        return _finish(run, restored, command)
+        devices.on_first_process(lambda: _write_configs(job))
+        states, summaries = _finish(run, restored, command)
+        if any(part.out != job.home for part in job.parts):
+            _hand_over(run, layout, states)
+            shutil.rmtree(job.home.rename(job.home.with_name(f"{job.home.name}{DONE}")))
+        return summaries
+
+
+def _write_configs(job: _Job) -> None:
+    for out, config in [(job.home, job.config), *((part.out, part.config) for part in job.parts)]:
+        out.mkdir(parents=True, exist_ok=True)
+        write_config(out, config)
 
 
 @contextmanager
@@ -123,21 +206,25 @@ def _claimed(out: Path, config: Config, force: bool, resume: bool, progress: Pro
 class _Run(NamedTuple):
     """A run that is compiled, and what accompanies it."""
 
-    config: Config
+    job: _Job
     program: Program
-    recorder: Recorder
+    recorder: Recorders
     checkpoints: Checkpoints
     progress: Progress
 
 
 def _prepare(
-    config: Config, seeds: list[int], layout: Layout, resume: bool, progress: Progress, factories: Factories
+    job: _Job, layout: Layout, resume: bool, progress: Progress, factories: Factories
 ) -> Callable[[], Program]:
-    """Check all that can be checked, and return what compiles the run. Raises ConfigError."""
-    check_num_seeds(config, len(seeds))
+    """Check all that can be checked, and return what compiles the run. Raises ConfigError and RunError."""
+    config = job.config
+    check_num_seeds(config, len(job.seeds))
+    for part in job.parts:
+        if part.out != job.home and not is_free(part.out):
+            check_same(part.out, part.config)
     if not envs.is_host(config):
         trainer = make_local_trainer(config, layout, factories.make_trainer)
-        return lambda: compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
+        return lambda: compile_program(trainer, config, job.seeds, job.hypers, layout)
     spec = factories.make_spec(config)
     driver: sebulba.Driver | envpool_xla.Driver
     if config.host.driver == "xla":
@@ -152,18 +239,19 @@ def _restore(run: _Run) -> Restored | None:
     """Where an earlier part of the run got to, None if nowhere; the recorder takes up its rows. Raises RunError."""
     restored = run.checkpoints.restore(run.program.shapes, run.program.init, run.progress.say)
     if restored:
-        run.recorder.resume(restored.done * run.config.updates_per_iteration, restored.run_seconds, restored.rows)
+        run.recorder.resume(restored.done * run.job.config.updates_per_iteration, restored.run_seconds, restored.rows)
     return restored
 
 
-def _finish(run: _Run, restored: Restored | None, command: str | None) -> dict[str, Any]:
-    """Train to the end and return the summary, which is written however the run ends."""
-    per_iteration = run.config.steps_per_iteration * len(run.recorder.seeds)
-    run.progress.start(run.config.num_iterations * per_iteration, restored.done * per_iteration if restored else 0)
+def _finish(run: _Run, restored: Restored | None, command: str | None) -> tuple[AnyState, list[dict[str, Any]]]:
+    """Train to the end and return the last states, and the summaries, which are written however the run ends."""
+    config = run.job.config
+    per_iteration = config.steps_per_iteration * len(run.recorder.seeds)
+    run.progress.start(config.num_iterations * per_iteration, restored.done * per_iteration if restored else 0)
     facts = {"command": command, "compile_seconds": run.program.seconds, "memory": run.program.memory}
     try:
         with stop_requests(run.progress.say) as requested:
-            _loop(run, restored, requested)
+            states = _loop(run, restored, requested)
     except BaseException as error:
         with suppress(RunError):  # what ended the run is told, not what else cannot be written
             run.recorder.close(_end(error) | facts)
@@ -171,7 +259,7 @@ def _finish(run: _Run, restored: Restored | None, command: str | None) -> dict[s
     finally:
         run.progress.close()
         run.program.close()
-    return run.recorder.close({"status": "complete"} | facts)
+    return states, run.recorder.close({"status": "complete"} | facts)
 
 
 def _end(error: BaseException) -> dict[str, Any]:
@@ -182,24 +270,38 @@ def _end(error: BaseException) -> dict[str, Any]:
     return {"status": status, "reason": reason(error)}
 
 
-def _loop(run: _Run, restored: Restored | None, requested: Callable[[], bool]) -> None:
-    """Train to the end, or to the first log point after a request to stop, which raises KeyboardInterrupt."""
-    config, recorder = run.config, run.recorder
+def _loop(run: _Run, restored: Restored | None, requested: Callable[[], bool]) -> AnyState:
+    """Train to the end, or to the first log point after a request to stop, which raises KeyboardInterrupt.
+
+    Returns the last states; those before are donated from chunk to chunk.
+    """
+    config, recorder = run.job.config, run.recorder
     done, states = (restored.done, restored.states) if restored else (0, run.program.init())
     saved = done * config.updates_per_iteration
     log_points = points(run.program, config, len(recorder.seeds), states, done, recorder.wall_seconds)
-    del states  # donated
-    for done_now, seconds, point, states_now in log_points:
+    for done_now, seconds, point, states in log_points:
         recorder.add(point, seconds)
-        _check_finite(point, recorder.seeds)
+        if run.job.strict:
+            _check_finite(point, recorder.seeds)
         run.progress.advance(point)
         stop = devices.any_process(requested())
         if stop or done_now == config.num_iterations or point.update - saved >= config.checkpoint.updates:
             recorder.save_metrics()  # first: a checkpoint never knows more than metrics.csv
-            run.checkpoints.save(done_now, states_now, recorder.run_seconds, recorder.digest)
+            run.checkpoints.save(done_now, states, recorder.run_seconds, recorder.digest)
             saved = point.update
         if stop:
             raise KeyboardInterrupt
+    return states
+
+
+def _hand_over(run: _Run, layout: Layout, states: AnyState) -> None:
+    """Give each run of a program a checkpoint of its own rows, so that it is a run like any other."""
+    config, digests = run.job.config, run.recorder.digests
+    for part, rows, digest in zip(run.job.parts, run.recorder.rows, digests, strict=True):
+        own = jax.tree.map(lambda x, rows=rows: x[rows], states._replace(replay=()))
+        shutil.rmtree(part.out / CHECKPOINTS, ignore_errors=True)  # of a kill in the middle of this
+        checkpoints = Checkpoints(part.out, part.config, layout, part.seeds)
+        checkpoints.save(config.num_iterations, own, run.recorder.run_seconds, digest)
 
 
 def _check_finite(point: Point, seeds: list[int]) -> None:

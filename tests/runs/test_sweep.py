@@ -73,7 +73,7 @@ def test_other_settings_are_a_program_each() -> None:
 def test_updates_are_rows_of_one_program() -> None:
     settings = parse("smoke", ["sc.update=none,dyna,direct", "hyper.learning_rate=1e-3,1e-2"])
     (group,) = programs(settings)
-    config, hypers = as_program(group)
+    config, hypers = as_program([setting.config for setting in group])
     assert config.sc.update == "dyna"  # any that is not the baseline: its gates are replaced
     assert [hyper.gates for hyper in hypers[::2]] == [Gates(0, 0, 0), UPDATES["dyna"], UPDATES["direct"]]
     assert [hyper.sc_weight for hyper in hypers[::2]] == [0, 0.25, 0.25]
@@ -82,7 +82,7 @@ def test_updates_are_rows_of_one_program() -> None:
 
 def test_an_only_update_keeps_the_gates_that_are_known() -> None:
     settings = parse("smoke", ["sc.update=dyna", "hyper.learning_rate=1e-3,1e-2"])
-    config, hypers = as_program(settings)
+    config, hypers = as_program([setting.config for setting in settings])
     assert config.sc.update == "dyna"
     assert [hyper.gates for hyper in hypers] == [None, None]
 
@@ -134,7 +134,7 @@ def test_an_existing_directory_is_left_alone(smoke: Path, capsys) -> None:
 def result(values: dict[str, str], returns: list[float], lost: list[bool]) -> Result:
     setting = parse("smoke", [f"{key}={value}" for key, value in values.items()])[0]
     curves = Curves(np.array([10]), np.array(returns)[:, None], {})
-    return Result(setting._replace(values=values), curves, np.array(lost))
+    return Result(setting._replace(values=values), list(range(len(lost))), curves, np.array(lost))
 
 
 def test_lost_seeds_do_not_count_in_the_picture() -> None:
