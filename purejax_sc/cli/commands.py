@@ -218,6 +218,8 @@ def study(
     if not quiet:
         tables.print_verdicts(found.verdicts)
         click.echo(f"wrote {directory / 'report.html'}")
+    for run, reason in found.failed.items():
+        raise UserError(f"{len(found.failed)} arm(s) failed, {run} first: {reason}")
 
 
 @cli.command()

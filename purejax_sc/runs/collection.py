@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,25 +79,25 @@ class Reached(NamedTuple):
 
 
 @contextmanager
-def directory(out: Path, resume: bool, say: Callable[[str], None]) -> Iterator[None]:
+def directory(out: Path, resume: bool, mark: str, say: Callable[[str], None]) -> Iterator[None]:
     """A directory for many runs, this process's own to write inside the `with`. A failure leaves no empty one.
 
-    resume: one that is there is gone on with. Raises RunError.
+    resume: one that is there is gone on with.   mark: the file or folder that every such directory has.
+
+    Raises RunError.
     """
     try:
         if not is_free(out) and not resume:
             raise RunError(f"{out} exists: choose another directory with --out, or --resume to go on")
-        if not is_free(out) and not (out / RUNS).is_dir():
-            raise RunError(f"{out} holds no {RUNS}/, so that nothing of it can be gone on with: choose another --out")
-        (out / RUNS).mkdir(parents=True, exist_ok=True)
+        if not is_free(out) and not (out / mark).exists():
+            raise RunError(f"{out} holds no {mark}, so that nothing of it can be gone on with: choose another --out")
+        out.mkdir(parents=True, exist_ok=True)
         held = lock(out, say)
     except OSError as error:
         raise unwritable(out, error) from None
     try:
         yield
     finally:
-        with suppress(OSError):
-            (out / RUNS).rmdir()  # if nothing was begun
         drop_if_empty(out)
         held.close()
 

@@ -37,17 +37,18 @@ class Verdict(NamedTuple):
         return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
 
 
-def judge(claims: Sequence[Claim], scores: Scores, scales: Mapping[str, float]) -> list[Verdict]:
+def judge(claims: Sequence[Claim], scores: Scores, scales: Mapping[str, float], medians: bool = False) -> list[Verdict]:
     """Each claim on each environment where both arms have two seeds in common, and over all of these.
 
     scales: what a difference is divided by before environments are averaged, as in `compare.Task`; environments
             without one, on which nothing ever changed, are left out of the average.
+    medians: of the differences and not their means, as of tables, a few of which diverge or have tiny values.
     """
     verdicts = []
     for claim in claims:
         pairs = {env: _differences(claim, row) for env, row in scores.items()}
-        pairs = {env: pair for env, pair in pairs.items() if len(pair) > 1}
-        verdicts += [_verdict(claim, env, [pair]) for env, pair in pairs.items()]
+        pairs = {env: pair for env, pair in pairs.items() if len(pair) > 1 and env.startswith(claim.on or "")}
+        verdicts += [_median(claim, *x) if medians else _verdict(claim, x[0], [x[1]]) for x in pairs.items()]
         scaled = [pair / scales[env] for env, pair in pairs.items() if scales.get(env, 0.0) > 0]
         if len(scaled) > 1:
             verdicts.append(_verdict(claim, ALL, scaled))
@@ -65,6 +66,12 @@ def _verdict(claim: Claim, env: str, strata: Sequence[np.ndarray]) -> Verdict:
     assert interval is not None
     low, high = (float(x) for x in interval)
     return Verdict(claim, env, sum(map(len, strata)), float(statistics.mean(*strata)), low, high)
+
+
+def _median(claim: Claim, env: str, pair: np.ndarray) -> Verdict:
+    """With the interval between order statistics, which is without end for fewer than five seeds."""
+    low, high = statistics.median_interval(pair) or (-np.inf, np.inf)
+    return Verdict(claim, env, len(pair), float(np.median(pair)), float(low), float(high))
 
 
 def to_csv(verdicts: Sequence[Verdict]) -> bytes:

@@ -1,6 +1,7 @@
 """The programs of a study on the workers of a Dask cluster, one task each, in files that all of them see."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,17 @@ from purejax_sc.runs.collection import Outcome, Task, do, note
 from purejax_sc.runs.parts import Part
 from purejax_sc.runs.progress import Progress
 
-KILLED = 10  # times that a task may lose its worker before it counts as failed
 
-
-def carry_out(tasks: Sequence[Task], address: str, progress: Progress) -> Iterator[Outcome]:
-    """Do tasks on a cluster, and yield what became of each, as they end.
-
-    A worker that is lost loses nothing: another one goes on from the checkpoints. Raises ConfigError where there is no
-    such cluster.
-    """
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """A client of the scheduler at an address, None for none. Raises ConfigError where no scheduler answers."""
+    if address is None:
+        yield None
+        return
     try:
-        from distributed import Client, as_completed
+        from distributed import Client
     except ImportError:
         raise ConfigError("--cluster needs Dask: pip install 'purejax-sc[cluster]'") from None
-    for task in tasks:
-        note(task)
     try:
         client = Client(address, timeout=10)
     except (OSError, ValueError) as error:
@@ -31,21 +28,32 @@ def carry_out(tasks: Sequence[Task], address: str, progress: Progress) -> Iterat
             f"--cluster {address}: no scheduler answers there ({type(error).__name__}): start one"
         ) from None
     with client:
-        progress.say(f"{len(tasks)} program(s) for {len(client.scheduler_info()['workers'])} worker(s) of {address}")
-        known = {client.submit(work, as_tree(task), key=f"{task.home}", retries=KILLED): task for task in tasks}
-        for number, future in enumerate(as_completed(list(known))):
-            task = known[future]
-            reason = str(future.exception()) if future.status == "error" else future.result()
-            names = ", ".join(dict.fromkeys(part.out.parent.name for part in task.parts))
-            progress.say(f"{number + 1} of {len(tasks)} done: {task.parts[0].config.env}, {names}")
-            yield Outcome(task, [], reason)
+        yield client
+
+
+def carry_out(tasks: Sequence[Task], client: Any, progress: Progress) -> Iterator[Outcome]:
+    """Do tasks on a cluster, and yield what became of each, as they end.
+
+    A worker that is lost loses nothing: another one goes on from the checkpoints.
+    """
+    from distributed import as_completed
+
+    for task in tasks:
+        note(task)
+    progress.say(f"{len(tasks)} program(s) for {len(client.scheduler_info()['workers'])} worker(s)")
+    known = {client.submit(work, as_tree(task), key=f"{task.home}"): task for task in tasks}
+    for number, future in enumerate(as_completed(list(known))):
+        task = known[future]
+        reason = str(future.exception()) if future.status == "error" else future.result()
+        names = ", ".join(dict.fromkeys(part.out.parent.name for part in task.parts))
+        end = f"failed ({reason})" if reason else "done"
+        progress.say(f"{number + 1} of {len(tasks)}: {task.parts[0].config.env}, {names} {end}")
+        yield Outcome(task, [], reason)
 
 
 def as_tree(task: Task) -> dict[str, Any]:
-    """A task in plain values, for a worker that may have another version of nothing but this package."""
-    parts = [
-        {"config": to_tree(part.config), "seeds": part.seeds, "out": str(part.out.resolve())} for part in task.parts
-    ]
+    """A task in plain values, which do not depend on what a worker has imported."""
+    parts = [(to_tree(part.config), part.seeds, str(part.out.resolve())) for part in task.parts]
     return {"home": str(task.home.resolve()), "parts": parts}
 
 

@@ -28,17 +28,18 @@ figure svg { width: 100%; min-width: 40rem; height: auto; } figure img { max-wid
 th, td { padding: 0.25rem 0.7rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .holds { color: #1a7f37; font-weight: 600; } .fails { color: #cf222e; font-weight: 600; } .undecided { opacity: 0.7; }
-code { font-size: 0.85em; overflow-wrap: anywhere; } .note { border-left: 4px solid #bf8700; padding-left: 0.8rem; }
+code { font-size: 0.85em; overflow-wrap: anywhere; } .claim { white-space: nowrap; }
+.note { border-left: 4px solid #bf8700; padding-left: 0.8rem; }
 """
 
 
 def page(study: Study, found: "Findings", pictures: Mapping[str, bytes], command: str | None) -> str:
     """The whole page. pictures: by file name; an SVG is shown, and PNGs where there is none."""
     file = study.file
-    paper = "Farquhar et al., <i>Self-Consistent Models and Values</i>, NeurIPS 2021"
+    paper = " of Farquhar et al., <i>Self-Consistent Models and Values</i>, NeurIPS 2021. "
     parts = [
         f"<h1>{_text(file.title)}</h1>",
-        f"<p>{_text(file.figure)} of {paper}. Size: {study.size}. {_text(file.text)}</p>",
+        f"<p>{_text(file.figure) + paper if file.figure else ''}Size: {study.size}. {_text(file.text)}</p>",
         *_state(found),
         *_figures(pictures),
         "<h2>What the paper says</h2>",
@@ -102,14 +103,14 @@ def _claims(found: "Findings") -> str:
         kind = {HOLDS: "holds", UNDECIDED: "undecided"}.get(x.verdict, "fails")
         difference = f"{x.difference:+.3g} [{x.low:.3g}, {x.high:.3g}]"
         rows.append(
-            f"<tr><td><code>{_text(x.claim.text)}</code></td><td>{_text(x.environment)}</td>"
+            f'<tr><td class="claim"><code>{_text(x.claim.text)}</code></td><td>{_text(x.environment)}</td>'
             f'<td class="number">{difference}</td><td class="{kind}">{x.verdict}</td>'
             f"<td>{_text(x.claim.says)}</td></tr>"
         )
     head = ("claim", "environment", "difference, 90% interval", "verdict", "the paper")
     return _table(head, rows) + (
-        "<p>Differences are paired by seed; a claim holds, or does not, if the whole interval is on one side of 0. Over"
-        " all environments they are on the normalised scale of the figure.</p>"
+        "<p>Differences are paired by seed: their mean, or of tables their median. A claim holds, or does not, if the"
+        " whole interval is on one side of 0. Over all environments they are on the normalised scale of the figure.</p>"
     )
 
 

@@ -24,7 +24,8 @@ from purejax_sc.studies.study_file import Study, check_effects
 from purejax_sc.tabular import study as tabular
 from purejax_sc.training.devices import Placement
 
-TABULAR = "tabular"  # where a tabular task writes
+NOTE = "study.json"  # says what the directory is of
+TABULAR = "tabular"  # where tabular tasks write
 
 
 class Findings(NamedTuple):
@@ -67,14 +68,14 @@ def run(
     """
     check_effects(study)
     arms = [Arm(f"{env}/{arm}", config) for env, row in study.configs.items() for arm, config in row.items()]
-    with collection.directory(out, True, progress.say):
+    with cluster.connected(address) as client, collection.directory(out, True, NOTE, progress.say):
         tasks = collection.plan(out, arms, study.seeds, placement)
         if study.size == "paper":
             estimates.tell(tasks, progress)
-        replace_file(out / "study.json", _note(study, command))
+        replace_file(out / NOTE, _note(study, command))
         failed: dict[str, str] = {}
         done = collection.carry_out(tasks, placement, progress, command, compiling, factories)
-        for number, outcome in enumerate(cluster.carry_out(tasks, address, progress) if address else done):
+        for number, outcome in enumerate(cluster.carry_out(tasks, client, progress) if client else done):
             failed |= _failures(outcome)
             _write(study, out, command, failed, len(tasks) - number - 1)
         if study.file.tabular:
@@ -107,7 +108,7 @@ def _run_tabular(study: Study, out: Path, progress: Progress, command: str | Non
             return
     shutil.rmtree(out, ignore_errors=True)  # of fewer seeds, or of a kill
     words = [*asked.words.split(), f"updates={','.join(study.arms)}"]
-    tabular.run([asked.task], words, out, study.seeds, progress.say, command)
+    tabular.run(asked.tasks, words, out, study.seeds, progress.say, command)
 
 
 # What there is
@@ -134,12 +135,13 @@ def find(study: Study, out: Path, failed: dict[str, str] | None = None, left: in
     tasks = {env: _task(env, row) for env, row in reached.items() if row}
     scores = {env: {arm: _scores(task, arm, reached[env][arm]) for arm in task.runs} for env, task in tasks.items()}
     if study.file.tabular:
-        scores = tabular_scores(out / TABULAR, study.file.tabular.task)
+        scores = tabular_scores(out / TABULAR)
     if study.file.games:
         for env, arm, name, values in games.scores(study, reached):
             scores[env][arm][name] = values
     scales = {env: task.best - task.floor for env, task in tasks.items()}
-    return Findings(tasks, reached, scores, claims.judge(study.claims, scores, scales), failed or {}, left)
+    verdicts = claims.judge(study.claims, scores, scales, medians=study.file.tabular is not None)
+    return Findings(tasks, reached, scores, verdicts, failed or {}, left)
 
 
 def _task(env: str, row: dict[str, Reached]) -> Task:
@@ -157,14 +159,14 @@ def _scores(task: Task, arm: str, reached: Reached) -> dict[str, dict[int, float
     return {name: dict(zip(reached.seeds, map(float, x), strict=True)) for name, x in values.items()}
 
 
-def tabular_scores(out: Path, task: str) -> dict[str, dict[str, dict[str, dict[int, float]]]]:
-    """Scores of a tabular task by model and setting, update, and seed: `auc` and `final` of its first metric."""
-    metric = next(iter(tabular.SCORES[task]))
+def tabular_scores(out: Path) -> dict[str, dict[str, dict[str, dict[int, float]]]]:
+    """Scores of tabular tasks: those of the first metric of each, by task, model and setting, then by update."""
+    judged = {task: next(iter(metrics)) for task, metrics in tabular.SCORES.items()}
     curves: dict[tuple[str, str, int], list[float]] = {}
     with (out / "curves.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if row["metric"] == metric:
-                key = (f"{row['model']} {row['setting']}".strip(), row["update"], int(row["seed"]))
+            if row["metric"] == judged[row["task"]]:
+                key = (f"{row['task']} {row['model']} {row['setting']}".strip(), row["update"], int(row["seed"]))
                 curves.setdefault(key, []).append(float(row["value"]))
     scores: dict[str, dict[str, dict[str, dict[int, float]]]] = {}
     for (env, arm, seed), values in curves.items():

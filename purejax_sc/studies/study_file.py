@@ -34,10 +34,14 @@ class ArmFile(Section):
 
 
 class ClaimFile(Section):
-    """What should hold, as in `direct.auc > none.auc`, and the sentence of the paper that says so."""
+    """What should hold, as in `direct.auc > none.auc`, and the sentence of the paper that says so.
+
+    on: how the names of the environments begin of which it is said; None is all of them.
+    """
 
     claim: str
     says: str
+    on: str | None = None
 
 
 class GamesFile(Section):
@@ -49,9 +53,9 @@ class GamesFile(Section):
 
 
 class TabularFile(Section):
-    """A task of the tabular study; each of its models is an environment and each of its updates an arm."""
+    """Tasks of the tabular study: each is an environment with each of its models, each of its updates an arm."""
 
-    task: Literal["evaluation", "control", "noise"]
+    tasks: tuple[Literal["evaluation", "control", "noise"], ...]
     words: str = ""
 
 
@@ -63,8 +67,8 @@ class StudyFile(Section):
     """
 
     title: str
-    figure: str
     text: str
+    figure: str | None = None  # of the paper
     seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
     environments: dict[Size, dict[str, str]] = Field(default_factory=dict)
     arms: dict[str, ArmFile]
@@ -83,6 +87,7 @@ class Claim(NamedTuple):
     metric: str
     more: bool
     says: str
+    on: str | None = None
 
     @property
     def text(self) -> str:
@@ -159,12 +164,11 @@ def _validated(tree: Any, name: str) -> StudyFile:
     return file
 
 
-def _with_tuples(tree: dict[str, Any]) -> dict[str, Any]:
-    """YAML knows lists alone."""
-    games = tree.get("games")
-    if isinstance(games, dict) and isinstance(games.get("simulations"), list):
-        tree = tree | {"games": games | {"simulations": tuple(games["simulations"])}}
-    return tree | {"claims": tuple(tree.get("claims") or ())}
+def _with_tuples(tree: Any) -> Any:
+    """The same with tuples for lists, which are all that YAML knows."""
+    if isinstance(tree, dict):
+        return {key: _with_tuples(value) for key, value in tree.items()}
+    return tuple(_with_tuples(value) for value in tree) if isinstance(tree, list) else tree
 
 
 def _known(path: list[str]) -> list[str]:
@@ -228,4 +232,4 @@ def _claim(claim: ClaimFile) -> Claim:
     found = CLAIM.fullmatch(claim.claim.strip())
     if not found or found[2] != found[5]:
         raise ConfigError(f"{quote(claim.claim)} is no claim: write it as in 'direct.auc > none.auc'")
-    return Claim(found[1], found[4], found[2], found[3] == ">", claim.says)
+    return Claim(found[1], found[4], found[2], found[3] == ">", claim.says, claim.on)

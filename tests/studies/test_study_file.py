@@ -1,0 +1,120 @@
+"""Studies as files: those that are shipped, and mistakes in one's own."""
+
+from pathlib import Path
+
+import pytest
+
+from purejax_sc.config import ConfigError
+from purejax_sc.config.agent import UPDATES
+from purejax_sc.config.base import resolve
+from purejax_sc.studies.study_file import check_effects, load_study, shipped
+
+OWN = """
+title: Mine
+text: Two arms.
+seeds: 2
+environments:
+  laptop: {Catch: smoke}
+arms:
+  none: {title: Muesli, words: sc.update=none}
+  direct: {title: SC-Direct, words: sc.update=direct}
+claims:
+  - {claim: direct.auc > none.auc, says: It helps.}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path):
+    def write(old: str = "", new: str = "") -> str:
+        assert old in OWN
+        path = tmp_path / "mine.yaml"
+        path.write_text(OWN.replace(old, new) if old else OWN)
+        return str(path)
+
+    return write
+
+
+def test_the_figures_of_the_paper_are_shipped() -> None:
+    figures = {"fig2a", "fig2b", "fig3a", "fig3b", "fig3c", "fig4a", "fig4b", "fig5"}
+    assert figures | {"unroll", "smoke"} == set(shipped())
+
+
+@pytest.mark.parametrize("size", ["laptop", "paper"])
+@pytest.mark.parametrize("name", sorted(set(shipped()) - {"smoke"}))
+def test_every_shipped_study_is_sound_in_both_sizes(name: str, size) -> None:
+    study = load_study(name, size)
+    check_effects(study)
+    assert study.claims
+    assert study.file.figure
+    for row in study.configs.values():
+        assert len({str(config) for config in row.values()}) == len(row)  # no arm twice
+
+
+def test_figure_2b_has_every_update() -> None:
+    updates = {config.sc.update for config in load_study("fig2b").configs["Breakout"].values()}
+    assert updates == {"none", *resolve(UPDATES)}
+
+
+def test_words_of_an_arm_come_after_those_of_the_environment(own) -> None:
+    study = load_study(own("Catch: smoke", "Catch: smoke sc.update=reverse train.num_envs=16"))
+    assert [config.sc.update for config in study.configs["Catch"].values()] == ["none", "direct"]
+    assert study.words["Catch"]["direct"] == ["smoke", "sc.update=reverse", "train.num_envs=16", "sc.update=direct"]
+
+
+def test_an_arm_may_bring_the_configuration(own) -> None:
+    text = OWN.replace("Catch: smoke", "Catch: seed=3").replace("title: Muesli,", "title: Muesli, config: smoke,")
+    path = Path(own())
+    path.write_text(text.replace("title: SC-Direct,", "title: SC-Direct, config: smoke,"))
+    study = load_study(str(path))
+    assert {config.seed for config in study.configs["Catch"].values()} == {3}
+
+
+def test_a_part_of_a_study_keeps_the_claims_of_its_arms() -> None:
+    study = load_study("fig2b", envs=["Garnet"], arms=["none", "dyna"], seeds=3)
+    assert (list(study.configs), study.arms, study.seeds) == (["Garnet"], ["none", "dyna"], 3)
+    assert [claim.text for claim in study.claims] == ["dyna.auc < none.auc"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title: Mine", "titel: Mine", "unknown key 'titel': did you mean 'title'"),
+        ("seeds: 2", "seeds: 0", "give 1 or more"),
+        ("title: Muesli,", "title: Muesli, word: a,", "unknown key 'arms.none.word'"),
+        ("Catch: smoke", "Catch: smoka", "no configuration 'smoka'"),
+        ("Catch: smoke", "Catch: seed=1", "Catch names no configuration, and neither does 'Muesli'"),
+        ("Catch: smoke", "../Catch: smoke", "is no name of an arm or environment"),
+        ("title: Muesli,", "title: Muesli, config: catch,", "both name a configuration"),
+        ("direct.auc >", "direkt.auc >", "no arm 'direkt' .*did you mean 'direct'"),
+        ("direct.auc >", "direct.final >", "is no claim: write it as in"),
+        ("sc.update=direct", "sc.update=directed", "did you mean 'direct'"),
+        ("  laptop: {Catch: smoke}", "  {}", "give environments, or tabular"),
+    ],
+)
+def test_mistakes_are_named(own, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_study(own(old, new))
+
+
+def test_settings_of_an_arm_must_have_an_effect(own) -> None:
+    study = load_study(own("sc.update=none}", "sc.update=none sc.unroll=4}"))
+    with pytest.raises(ConfigError, match=r"arm none on Catch: sc\.unroll=4 has no effect with sc\.update=none"):
+        check_effects(study)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": "paper"}, "this study has no size paper: choose laptop"),
+        ({"arms": ["dirct"]}, "no arm 'dirct' in this study: did you mean 'direct'"),
+        ({"envs": ["Pong"]}, "no environment 'Pong' in this study: known: Catch, CartPole"),
+    ],
+)
+def test_what_a_study_has_not_is_named(options, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_study("smoke", **options)
+
+
+def test_an_unknown_study_is_named() -> None:
+    with pytest.raises(ConfigError, match="no study 'fig9': give a file, or one of fig2a"):
+        load_study("fig9")
