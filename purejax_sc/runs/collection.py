@@ -139,7 +139,7 @@ def read(out: Path, arm: Arm) -> Reached | None:
     parts = [read_curves(path) for path in directories]
     points = min(len(part.env_steps) for part in parts)
     curves = Curves(parts[0].env_steps[:points], np.concatenate([part.returns[:, :points] for part in parts]), {})
-    lost = {seed for summary in summaries for seed in summary["lost"]}
+    lost = {seed for summary in summaries for seed in summary.get("lost", ())}  # of 0.1.0, in which none was kept
     return Reached(directories, [seed for x in summaries for seed in x["seeds"]], curves, lost, summaries)
 
 

@@ -18,7 +18,7 @@ from purejax_sc.training.update import abstract_update
 ACCELERATORS = ("cuda", "tpu")
 NAMES = sorted(path.stem for path in CONFIG_DIR.glob("*.yaml"))
 OVERRIDES = {"atari_small": ["atari.full_actions=true"]}  # whose number needs no engine
-SHORT = ["muesli.unroll=1", "sc.unroll=2"]  # steps are alike, and take long to trace
+SHORT = ["muesli.unroll=1", "sc.update=direct", "sc.unroll=2"]  # steps are alike, and take long to trace
 SHORTER = {"go_9x9": ["network.blocks=1"]}  # and so are blocks
 ITERATIONS = ("smoke", "minatar_breakout")  # of which the whole is lowered, without -m slow
 
