@@ -16,6 +16,7 @@ from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots
 from purejax_sc.results.curves import Curves, carried_forward, on_grid, read_curves
 from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.runs.collection import status
 from purejax_sc.runs.directory import check_same
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.train import FACTORIES, Factories, train
@@ -62,7 +63,7 @@ def run(
         if (out / game).exists():
             check_same(out / game, wanted)
     for number, (game, wanted) in enumerate(configs.items()):
-        if _status(out / game) == "complete":
+        if status(out / game) == "complete":
             continue
         progress.say(f"{game}, game {number + 1} of {len(configs)}")
         try:
@@ -129,7 +130,6 @@ def draw(curves: dict[str, Curves]) -> bytes:
 
 
 def _read(directory: Path) -> GameScore:
-    status = _status(directory)
     try:
         curves = read_curves(directory)
         with (directory / "metrics.csv").open(newline="", encoding="utf-8") as file:
@@ -137,15 +137,7 @@ def _read(directory: Path) -> GameScore:
         score = float(last["episode_score"] or "nan")
     except (RunError, OSError, ValueError, KeyError):
         return GameScore(directory.name, "no metrics", np.nan, None)
-    return GameScore(directory.name, status, score, curves)
-
-
-def _status(directory: Path) -> str:
-    """What summary.json says, which a run writes when it ends."""
-    try:
-        return str(json.loads((directory / "summary.json").read_text(encoding="utf-8"))["status"])
-    except (OSError, ValueError, KeyError):
-        return "not ended"
+    return GameScore(directory.name, status(directory), score, curves)
 
 
 def _table(games: Sequence[GameScore]) -> bytes:
