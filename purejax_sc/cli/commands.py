@@ -311,8 +311,11 @@ def evaluate(
     """
     with work("--episodes or --simulations"):
         chosen = tuple(x for x in options.chosen_searches(**search) if x.simulations)
+        from purejax_sc.evaluation import diagnosis
         from purejax_sc.evaluation import evaluate as evaluation
 
+        if diagnose:
+            diagnosis.check(directory)
         how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
         report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
@@ -320,8 +323,6 @@ def evaluate(
     written = [directory / evaluation.FILE, *curve, *([render] if render else [])]
     if diagnose:
         with work("--diagnose on a run of fewer seeds"):
-            from purejax_sc.evaluation import diagnosis
-
             how_far = diagnosis.DiagnosisOptions(seed=seed)
             found = diagnosis.diagnose(directory, how_far, speaker(), command_line(), overrides)
         tables.print_diagnosis(found)

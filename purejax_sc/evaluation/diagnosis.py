@@ -100,14 +100,24 @@ def diagnose(
     """
     earlier = read_reports(directory / FILE)
     agents = load_agents(directory, say)
+    _refuse_host(agents.config)
     config = evaluation_config(agents.config, EvaluationOptions(episodes=options.envs), overrides)
-    if is_host(config):
-        raise RunError(f"{config.env} runs outside JAX, where no state can be left by all actions: it has no diagnosis")
     asked = {"command": command, "overrides": list(overrides)}
     report = asked | diagnose_agents(agents._replace(config=config), options, make_env(config), say)
     data = with_report(earlier, report, ("command", "by_depth", "actions"))
     replace_files({directory / FILE: data, directory / PICTURE: draw(report)})
     return report
+
+
+def check(directory: Path) -> None:
+    """Raise RunError where `diagnose` will, for who has other work to do before."""
+    read_reports(directory / FILE)
+    _refuse_host(load_agents(directory, lambda text: None).config)
+
+
+def _refuse_host(config: Config) -> None:
+    if is_host(config):
+        raise RunError(f"{config.env} runs outside JAX, where no state can be left by all actions: it has no diagnosis")
 
 
 def diagnose_agents(
