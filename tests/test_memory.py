@@ -19,7 +19,7 @@ from purejax_sc.cli.setup import UserError, work
 from purejax_sc.config import ConfigError
 from purejax_sc.memory import GIB
 from purejax_sc.results.files import RunError
-from purejax_sc.runs import sweep
+from purejax_sc.runs import sweep, train
 from purejax_sc.tabular import study
 
 MEMINFO = "MemTotal:  9000000 kB\nMemFree: 1 kB\nMemAvailable:  8388608 kB\nHugePages_Total:  0\nSwapFree: 1048576 kB\n"
@@ -184,8 +184,8 @@ def test_a_sweep_that_cannot_begin_leaves_no_directory(tmp_path: Path, monkeypat
     def compile_program(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(sweep, "compile_program", compile_program)
-    with pytest.raises(MemoryError):
+    monkeypatch.setattr(train, "compile_program", compile_program)
+    with pytest.raises(RunError, match="out of memory: lower the number of seeds"):
         sweep.sweep("smoke", ["hyper.learning_rate=1e-4,1e-3"], tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 

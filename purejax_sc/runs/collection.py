@@ -80,16 +80,17 @@ class Reached(NamedTuple):
 
 @contextmanager
 def directory(out: Path, resume: bool, mark: str, say: Callable[[str], None]) -> Iterator[None]:
-    """A directory for many runs, this process's own to write inside the `with`. A failure leaves no empty one.
+    """A directory for many runs, this process's own to write inside the `with`. An error leaves none without a run.
 
     resume: one that is there is gone on with.   mark: the file or folder that every such directory has.
 
     Raises RunError.
     """
     try:
-        if not is_free(out) and not resume:
+        fresh = is_free(out)
+        if not fresh and not resume:
             raise RunError(f"{out} exists: choose another directory with --out, or --resume to go on")
-        if not is_free(out) and not (out / mark).exists():
+        if not fresh and not (out / mark).exists():
             raise RunError(f"{out} holds no {mark}, so that nothing of it can be gone on with: choose another --out")
         out.mkdir(parents=True, exist_ok=True)
         held = lock(out, say)
@@ -97,6 +98,10 @@ def directory(out: Path, resume: bool, mark: str, say: Callable[[str], None]) ->
         raise unwritable(out, error) from None
     try:
         yield
+    except BaseException:
+        if fresh and not (out / RUNS).exists():
+            shutil.rmtree(out)  # all in it was written here
+        raise
     finally:
         drop_if_empty(out)
         held.close()

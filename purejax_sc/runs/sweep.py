@@ -57,6 +57,8 @@ def sweep(
         write_config(out, settings[0].config)
         for outcome in collection.carry_out(tasks, placement, progress, command, compiling):
             facts.append(_fact(outcome))
+            if outcome.reason and not (out / collection.RUNS).exists():
+                raise RunError(outcome.reason)
             report = _write(out, settings, facts, command)
         return report if tasks else _write(out, settings, facts, command)
 

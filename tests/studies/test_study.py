@@ -253,7 +253,7 @@ def test_the_page_is_one_file(smoke: Path) -> None:
         "SC-Direct",
         "direct.auc &gt; none.auc",
         "sc.update=direct",
-        "Again: <code>purejax-sc ",
+        "Again: <code>purejax-sc",
         "of it compiling",
     ):
         assert word in page
