@@ -440,6 +440,47 @@ def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: 
 
 
 @cli.command()
+@click.argument("agent", metavar="NAME|DIR")
+@options.search("Let the agent search before each move.")
+@click.option("--second", is_flag=True, help="Let the agent move first.")
+@click.option(
+    "--agent", "run_seed", type=click.IntRange(min=0), help="Seed of the run whose agent plays.  [default: the first]"
+)
+@options.seed("Of the search.")
+def play(agent: str, second: bool, run_seed: int | None, seed: int, **search: Any) -> None:
+    """Play a board game against an agent: one that is shipped, such as connect_four, or that of a directory.
+
+    It tells what it thinks of its chances, and gives hints. DIR:32 searches with 32 simulations per move.
+    """
+    with work("--simulations"):
+        [chosen] = options.chosen_searches(**search, needed=":" not in agent)
+        from purejax_sc.evaluation import play as playing
+        from purejax_sc.evaluation.matches import MatchOptions
+
+        how = MatchOptions(search=chosen, seed=seed)
+        game = playing.open_game(playing.find_agent(agent), how, run_seed, speaker())
+        playing.converse(game, int(second), playing.from_terminal, click.echo)
+
+
+@cli.command()
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@options.out("New directory.", required=True)
+@click.option("--agent", type=click.IntRange(min=0), help="Seed of the run to keep.  [default: the first]")
+def export(directory: Path, out: Path, agent: int | None) -> None:
+    """Keep the agent of the run directory DIR in one small file, to give away or to put into a repository.
+
+    The new directory can be evaluated and played with like the run. It cannot be trained further: only the parameters
+    that act are kept, in half precision.
+    """
+    with work("what else runs on the machine"):
+        from purejax_sc.evaluation.export import export as export_agent
+
+        facts = export_agent(directory, out, agent, speaker())
+    tables.print_facts(facts)
+    click.echo(f"wrote {out}")
+
+
+@cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="[LABEL=]DIR...")
 @click.option(
     "--aggregate",

@@ -12,7 +12,7 @@ import numpy as np
 from purejax_sc.agent.search import SearchResult
 from purejax_sc.envs import pgx
 from purejax_sc.evaluation.gtp import Candidate, Clock
-from purejax_sc.evaluation.minds import Mind
+from purejax_sc.evaluation.minds import Mind, candidates, win_rate
 from purejax_sc.types import Array, Observation, Tree
 
 MOVES_PER_POINT = 8  # that a game can last: all of them are kept, to see repetitions
@@ -110,7 +110,7 @@ class GoPlayer:
         before = list(self._past)
         thought = jax.tree.map(lambda x: np.asarray(x)[0], self._ask(colour)[0])
         self._past = before
-        return _candidates(thought)
+        return candidates(thought)
 
     def to_move(self) -> int:
         """The colour whose turn it is."""
@@ -201,25 +201,3 @@ class GoPlayer:
             first=jnp.full(1, len(self._past) == 1),
             valid=jnp.ones(1, bool),
         )
-
-
-def win_rate(value: float) -> float:
-    """The chance to win that a value in [-1, 1] stands for."""
-    return min(1.0, max(0.0, 0.5 + 0.5 * value))
-
-
-def _candidates(thought: SearchResult) -> list[Candidate]:
-    """The moves that a search visited, or, without a search, those that the policy likes best."""
-    best, weights, visits = int(thought.action), np.asarray(thought.weights), np.asarray(thought.visits)
-    order = np.lexsort((-weights, -visits))
-    shown = [best, *(a for a in order if a != best and (visits[a] > 0 if visits.any() else weights[a] >= 0.01))]
-    return [
-        Candidate(
-            action=int(a),
-            visits=int(visits[a]),
-            win_rate=win_rate(float(thought.q[a] if visits[a] else thought.value)),
-            prior=float(weights[a]),
-            variation=[int(x) for x in thought.pv if x >= 0] if a == best else [int(a)],
-        )
-        for a in shown
-    ]

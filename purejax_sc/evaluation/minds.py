@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from purejax_sc.agent.search import SearchOptions, SearchResult, make_search
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
+from purejax_sc.evaluation.gtp import Candidate
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
 
 
@@ -46,3 +48,28 @@ def make_mind(
         return decide(e[0], obs.legal, key), memory
 
     return Mind(search.simulations, model.initial_carry, think)
+
+
+def win_rate(value: float) -> float:
+    """The chance to win that a value in [-1, 1] stands for."""
+    return min(1.0, max(0.0, 0.5 + 0.5 * value))
+
+
+def candidates(thought: SearchResult) -> list[Candidate]:
+    """The moves of one position that a search visited, or, without a search, those that the policy likes best.
+
+    thought: leaves without the leading axis of positions. The one that would be played comes first.
+    """
+    best, weights, visits = int(thought.action), np.asarray(thought.weights), np.asarray(thought.visits)
+    order = np.lexsort((-weights, -visits))
+    shown = [best, *(a for a in order if a != best and (visits[a] > 0 if visits.any() else weights[a] >= 0.01))]
+    return [
+        Candidate(
+            action=int(a),
+            visits=int(visits[a]),
+            win_rate=win_rate(float(thought.q[a] if visits[a] else thought.value)),
+            prior=float(weights[a]),
+            variation=[int(x) for x in thought.pv if x >= 0] if a == best else [int(a)],
+        )
+        for a in shown
+    ]

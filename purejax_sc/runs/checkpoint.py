@@ -33,7 +33,7 @@ from purejax_sc.envs import network_spec
 from purejax_sc.envs.base import DriverState
 from purejax_sc.results.files import RunError, reason, remedy, replace_file
 from purejax_sc.results.lock import UNLOCKED, Lock
-from purejax_sc.runs import digests
+from purejax_sc.runs import agent_file, digests
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, NEWEST, difference, explain
 from purejax_sc.training import devices, replay
 from purejax_sc.training.devices import Layout
@@ -271,8 +271,11 @@ class Checkpoints:
 
 
 def load_agents(directory: Path, warn: Warn) -> Agents:
-    """The agents of the newest readable checkpoint of a run; `warn` is told what was skipped. Raises RunError."""
+    """The agents of the newest readable checkpoint of a run, or the only one that was exported; `warn` is told what was
+    skipped. Raises RunError."""
     folder = directory / CHECKPOINTS
+    if (directory / agent_file.FILE).is_file():
+        return _exported(directory / agent_file.FILE)
     if not folder.is_dir():
         raise RunError(f"{directory} holds no {CHECKPOINTS}/: give a directory written by train")
     with _quiet():
@@ -287,6 +290,15 @@ def load_agents(directory: Path, warn: Warn) -> Agents:
     if agents is None:
         raise RunError(f"{folder} holds no readable checkpoint: give a directory written by train")
     return agents
+
+
+def _exported(path: Path) -> Agents:
+    """The agent of a file. What only training needs is 0."""
+    stored = agent_file.decode(path)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), _learner_shapes(stored.config, 1))
+    params = agent_file.restore(stored, jax.tree.map(lambda x: x[0], nothing.params))
+    params = jax.tree.map(lambda x: x[None], params)
+    return Agents(stored.config, [stored.config.seed], nothing._replace(params=params, target=params))
 
 
 @_quiet()

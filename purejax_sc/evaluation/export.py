@@ -1,0 +1,39 @@
+"""Agents to keep and to give away: what a run has learned in one small directory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import purejax_sc
+from purejax_sc.acting.policy import acting_params
+from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.results.lock import new_directory
+from purejax_sc.runs import agent_file
+from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.runs.directory import write_config
+
+
+def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """Write the agent of one seed of a run to the new directory `out`, from which it can play and be evaluated.
+
+    It cannot be trained further: only the parameters that act are kept, in half precision.
+
+    Args:
+      seed: of the run; None is its first.   say: is told what happens, in lines of text.
+
+    Returns:
+      The seed, and the bytes that its file takes. Raises RunError, and then leaves no directory.
+    """
+    agents = load_agents(directory, say)
+    if seed is not None and seed not in agents.seeds:
+        raise RunError(f"{directory} has no seed {seed}: choose --agent from {', '.join(map(str, agents.seeds))}")
+    row = 0 if seed is None else agents.seeds.index(seed)
+    config = agents.config.model_copy(update={"seed": agents.seeds[row]})
+    params = jax.tree.map(lambda x: x[row], acting_params(config, agents.learner))
+    data = agent_file.encode(params, config, purejax_sc.__version__)
+    with new_directory(out, say):
+        write_config(out, config)
+        replace_file(out / agent_file.FILE, data)
+    return {"seed": config.seed, "bytes": len(data)}

@@ -1,0 +1,84 @@
+"""Agents in one small file."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from helpers import agents
+
+from purejax_sc.cli.commands import main
+from purejax_sc.config import from_tree, load
+from purejax_sc.evaluation import export
+from purejax_sc.results.files import RunError
+from purejax_sc.runs import agent_file
+from purejax_sc.runs.checkpoint import load_agents
+
+TINY = {"env": "gymnax/Catch-bsuite", "network": {"kind": "mlp", "width": 8}, "muesli": {"bins": 5, "bins_max": 2.0}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return agents.save(agents.untrained(from_tree(TINY), (3, 4)), tmp_path_factory.mktemp("export") / "run")
+
+
+@pytest.fixture(scope="module")
+def kept(run, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("export") / "kept"
+    facts = export.export(run, out, 4, pytest.fail)
+    assert facts == {"seed": 4, "bytes": (out / "agent.npz").stat().st_size}
+    assert facts["bytes"] < 25_000
+    return out
+
+
+def test_an_exported_agent_is_the_one_of_its_seed_to_half_precision(run, kept) -> None:
+    whole, part = load_agents(run, pytest.fail), load_agents(kept, pytest.fail)
+    assert part.seeds == [4]
+    assert part.config == whole.config.model_copy(update={"seed": 4}) == load(kept / "config.yaml")
+    acting = jax.tree.map(lambda x: np.asarray(x)[1], whole.learner.target)  # the prior acts
+    for params in (part.learner.params, part.learner.target):
+        jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[0], y.astype(np.float16)), params, acting)
+        assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
+
+
+def test_an_exported_agent_is_evaluated_like_a_run(kept, capsys) -> None:
+    assert main(["evaluate", str(kept), "--episodes", "2"]) == 0
+    assert "greedy" in capsys.readouterr().out
+    assert (kept / "evaluation.json").is_file()
+
+
+@pytest.mark.parametrize("spoil", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"no archive"])
+def test_a_damaged_file_is_refused_in_one_line(kept, tmp_path, spoil) -> None:
+    (tmp_path / agent_file.FILE).write_bytes(spoil((kept / agent_file.FILE).read_bytes()))
+    with pytest.raises(RunError, match=r"agent.npz is damaged \(.*\): bring it back from a copy"):
+        load_agents(tmp_path, pytest.fail)
+
+
+def rewritten(kept: Path, out: Path, **changes) -> Path:
+    """A copy of the file with other arrays."""
+    with np.load(kept / agent_file.FILE) as file:
+        arrays = dict(file)
+    np.savez(out / agent_file.FILE, **(arrays | changes))
+    return out
+
+
+def test_a_file_of_other_networks_is_refused(kept, tmp_path) -> None:
+    with pytest.raises(RunError, match="whose networks were others"):
+        load_agents(rewritten(kept, tmp_path, more=np.zeros(1)), pytest.fail)
+
+
+def test_a_file_of_another_version_is_refused(kept, tmp_path) -> None:
+    facts = {"version": "9.0", "config": {"env": "gymnax/Catch-bsuite", "novelty": 1}}
+    with pytest.raises(RunError, match=r"novelty.*: use version 9.0, which wrote it"):
+        load_agents(rewritten(kept, tmp_path, facts=np.array(json.dumps(facts))), pytest.fail)
+
+
+def test_nothing_is_overwritten_or_left_behind(run, kept, tmp_path, capsys) -> None:
+    before = (kept / agent_file.FILE).read_bytes()
+    assert main(["export", str(run), "--out", str(kept)]) == 2
+    assert "exists: choose another directory with --out" in capsys.readouterr().err
+    assert (kept / agent_file.FILE).read_bytes() == before
+    assert main(["export", str(run), "--out", str(tmp_path / "new"), "--agent", "7"]) == 2
+    assert "has no seed 7: choose --agent from 3, 4" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
