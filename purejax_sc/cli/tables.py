@@ -138,6 +138,7 @@ def print_summary(summary: dict[str, Any], out: Path) -> None:
             ("speed", f"{rate:,.0f} env steps/s", ""),
             ("compile, run", f"{summary['compile_seconds']:.1f} s, {summary['run_seconds']:.1f} s", ""),
             ("files", str(out), ""),
+            ("look", f"tensorboard --logdir {out.parent}", ""),
         ]
     )
 

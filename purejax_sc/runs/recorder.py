@@ -18,7 +18,7 @@ from purejax_sc.results.curves import Curves, summarise
 from purejax_sc.results.files import RunError, replace_file, unwritable
 from purejax_sc.results.lock import UNLOCKED, Lock
 from purejax_sc.runs import digests
-from purejax_sc.runs.events import Events
+from purejax_sc.runs.events import Events, tag
 from purejax_sc.training.compiled import Point
 
 METRICS_SECONDS = 1.0  # metrics.csv is written whole, and no more often than this
@@ -101,7 +101,9 @@ class Recorder:
         try:
             if self._points:
                 self.save_metrics()
-                self._save_plot()
+                picture = self._save_plot()
+                if self._events is not None:
+                    self._events.add_picture("curves", picture, self._points[-1].env_steps)
             summary = self._summary(facts)
             text = json.dumps(summary, indent=2, allow_nan=False)
             self._replace("summary.json", f"{text}\n".encode())
@@ -125,19 +127,20 @@ class Recorder:
             return
         if self._events is None:
             self._lock.check()
-            self._events = Events(self._out, point.env_steps)
+            self._events = Events(self._out, point.env_steps, self._config)
         known = {name: values[np.isfinite(values)] for name, values in point.metrics.items()}
-        means = {name: values.mean() for name, values in known.items() if len(values)}
+        means = {tag(name): values.mean() for name, values in known.items() if len(values)}
         returns = zip(self.seeds, point.metrics["episode_return"], strict=True)
-        each = {f"episode_return/seed_{seed}": value for seed, value in returns if np.isfinite(value)}
+        each = {f"seeds/episode_return_{seed}": value for seed, value in returns if np.isfinite(value)}
         self._events.add(means | each, point.env_steps)
 
-    def _save_plot(self) -> None:
+    def _save_plot(self) -> bytes:
         try:
             picture = plots.draw_run(self.curves(), self._config.env)
         except OSError as error:  # a font, which is a file too
             raise unwritable(self._out / "curves.png", error) from None
         self._replace("curves.png", picture)
+        return picture
 
     def _replace(self, name: str, data: bytes) -> None:
         if self._writes:

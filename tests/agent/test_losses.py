@@ -127,6 +127,15 @@ def test_divergence_on_paper():
     np.testing.assert_allclose(losses.divergence(jnp.zeros(2), jnp.array([1.0, 0.0])), np.log(2), rtol=1e-6)
 
 
+def test_divergence_and_cross_entropy_equal_distrax():
+    rng = np.random.default_rng(0)
+    logits, other = (jnp.asarray(rng.normal(size=(5, 4)), jnp.float32) for _ in range(2))
+    p, q = references.distrax.Categorical(other), references.distrax.Categorical(logits)
+    np.testing.assert_allclose(losses.divergence(logits, p.probs), p.kl_divergence(q), rtol=1e-4)
+    np.testing.assert_allclose(losses.cross_entropy(logits, p.probs), p.cross_entropy(q), rtol=1e-5)
+    np.testing.assert_allclose(losses.cross_entropy(logits, q.probs), q.entropy(), rtol=1e-5)
+
+
 def test_divergence_and_its_gradients_vanish_where_the_distributions_agree():
     logits = jnp.array([0.3, -1.0, 2.0])
     value, grads = jax.value_and_grad(lambda x, y: losses.divergence(x, jax.nn.softmax(y)), (0, 1))(logits, logits)

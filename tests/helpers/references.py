@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-with warnings.catch_warnings():  # TensorFlow Probability, which rlax imports, uses names that jax has deprecated
+with warnings.catch_warnings():  # TensorFlow Probability, which both import, uses names that jax has deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
-    import rlax as rlax  # the tests' second opinion
+    import distrax as distrax  # the tests' second opinions
+    import rlax as rlax
 
 
 def entries(shape):
