@@ -55,7 +55,7 @@ def cli(context: click.Context) -> None:
 @click.option("--num-processes", type=click.IntRange(min=1), help="How many there are; none under SLURM and the like.")
 @click.option("--process-id", type=click.IntRange(min=0), help="Which one this is, from 0.")
 @click.option("--wait", type=click.IntRange(min=1), help="Seconds until all of them must be there.  [default: 300]")
-@click.option("--print-config", is_flag=True, help="Print the complete configuration and exit.")
+@click.option("--print-config", is_flag=True, help="Print the complete configuration, with meanings, and exit.")
 @click.option("--plan", is_flag=True, help="Train nothing: tell the memory, the arithmetic and the least time needed.")
 @click.option("--device", metavar="NAME", help="For which device --plan is, such as h100 or tpu-v5e.  [default: all]")
 @options.quiet
@@ -95,8 +95,10 @@ def train(
     with refusals():
         loaded = configs.load(config, overrides)
     if help_ or print_config:
+        from purejax_sc.config.keys import explained
+
         heading = f"\nValues in force for {config}:\n\n" if help_ else ""
-        click.echo(heading + configs.to_yaml(loaded), nl=False)
+        click.echo(heading + explained(loaded), nl=False)
         return
     if plan:
         _refuse_beside_plan(context)
@@ -473,6 +475,25 @@ def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path) -> N
     for note in compare.notes(comparison):
         click.echo(note)
     click.echo(f"wrote {out} and {table_path(out)}")
+
+
+@cli.command()
+@click.argument("pattern", default="")
+@click.option("--markdown", is_flag=True, help="As the page docs/keys.md.")
+def keys(pattern: str, markdown: bool) -> None:
+    """Show the keys of configurations with PATTERN in their name or meaning: what they mean, and what they take.
+
+    A key has a default and, where it has an effect there, the values of the configurations of the paper's size.
+    """
+    from purejax_sc.config import keys as known
+
+    found = known.matching(pattern)
+    if not found:
+        raise UserError(f"no key has {pattern!r} in its name or meaning: purejax-sc keys shows all")
+    if markdown:
+        click.echo(known.to_markdown(found), nl=False)
+    else:
+        tables.print_keys(found)
 
 
 def main(args: Sequence[str] | None = None) -> int:
