@@ -247,7 +247,8 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
         report = study.run(loaded, chosen, directory, watcher(quiet), command_line(), at_once(stays))
     if not quiet:
         tables.print_aggregate(report["aggregate"])
-        click.echo(f"wrote {directory}/atari57.csv, .json and .png")
+        for path in study.written(directory):
+            click.echo(f"wrote {path}")
 
 
 @cli.command()
@@ -291,7 +292,9 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
     help="Cut longer episodes; how many were is reported.",
 )
 @options.seed("Of the evaluation.")
-@click.option("--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: .gif or .png.")
+@click.option(
+    "--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: a new .gif or .png."
+)
 @click.option("--diagnose", is_flag=True, help="Also hold the model against real play, by depth and by action.")
 def evaluate(
     directory: Path,
@@ -340,7 +343,7 @@ def evaluate(
 @click.option("--difficulty", type=int, help="Actions of reverse play at most, as depth=.  [default: 300]")
 @click.option("--split", type=click.Choice(["train", "test"]), default="train", help="Of all rooms.")
 @options.seed("Of the generator.")
-@click.option("--render", type=click.Path(path_type=Path), help="Draw the first 20 levels: .png.")
+@click.option("--render", type=click.Path(path_type=Path), help="Draw the first 20 levels: a new .png.")
 @options.quiet
 def levels(
     overrides: tuple[str, ...],
@@ -454,7 +457,8 @@ def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: 
 @options.out(
     "Image to write; the table goes beside it, with the suffix .csv.", default="compare.png", show_default=True
 )
-def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path) -> None:
+@click.option("--force", is_flag=True, help="Replace the image and the table also if this command did not write them.")
+def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path, force: bool) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
@@ -470,7 +474,7 @@ def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path) -> N
         from purejax_sc.results import compare
         from purejax_sc.results.comparison_plot import plot, table_path
 
-        comparison = plot(runs, out, aggregate, over_time)
+        comparison = plot(runs, out, aggregate, over_time, force)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)
