@@ -17,6 +17,7 @@ _WANTED = {
     "string_type": "give text",
     "tuple_type": "give a list, as in [16, 32]",
     "model_type": _SECTION,
+    "dict_type": _SECTION,
     "model_attributes_type": _SECTION,
     "invalid_key": "give text as the key",
     "literal_error": "choose {expected}",

@@ -20,6 +20,7 @@ from purejax_sc.config.envs import foreign_sections
 from purejax_sc.config.experiment import Config
 from purejax_sc.config.files import find, flat, load, to_tree
 from purejax_sc.config.networks import DEFAULT_KIND, KINDS, NetworkConfig, kind_of
+from purejax_sc.config.words import PLAIN
 
 PAPER = {"Atari": "atari", "Sokoban": "sokoban", "Go": "go_9x9"}  # domain -> its configuration of the paper's size
 COLUMN = 36  # of a meaning, beside a value
@@ -166,7 +167,7 @@ def _default(section: Any, name: str) -> str:
 def show(value: Any) -> str:
     """A value as people write it."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return PLAIN[value]
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(show, value))}]"
     return f"{value:_}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
