@@ -58,5 +58,5 @@ def _wanted(fault: Any) -> str:
 
 def _limit(value: Any) -> str:
     """A bound as people write it: 2,147,483,647 and 1, not 1.0; 3e+38."""
-    whole = isinstance(value, int | float) and value == int(value) and value < 2**63
+    whole = isinstance(value, int | float) and value == int(value) and value <= 2**63
     return f"{int(value):,}" if whole else str(value)

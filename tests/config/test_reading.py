@@ -84,6 +84,7 @@ def test_names_of_no_file_are_one_line(name: str) -> None:
         ("muesli.bins=9223372036854775808", "muesli.bins=9223372036854775808: give 2,147,483,647 or less"),
         ("network.head_width=1e20", "network.head_width=1e+20: give 2,147,483,647 or less"),
         ("hyper.learning_rate=1e39", "hyper.learning_rate=1e+39: give 3e+38 or less"),
+        ("train.env_steps=1e99", "train.env_steps=1e+99: give less than 9,223,372,036,854,775,808"),
         ("hyper.learning_rate=-1e99", "hyper.learning_rate=-1e+99: give 0 or more"),
         ("train.num_envs=[yes, ~, {a: 1e30}]", "train.num_envs=[true, null, {a: 1e+30}]: give a whole number"),
         ('train.num_envs=[{"\\e[1m": 1}]', r"train.num_envs=[{\x1b[1m: 1}]: give a whole number"),
