@@ -21,6 +21,7 @@ import pytest
 from purejax_sc import __version__, config
 from purejax_sc.cli.commands import cli
 from purejax_sc.config.networks import KINDS, kind_of
+from purejax_sc.envs import env_names
 from purejax_sc.tabular import options as tabular
 
 ROOT = Path(__file__).parent.parent
@@ -140,6 +141,11 @@ def test_every_shipped_configuration_is_listed() -> None:
     cells = re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE)
     listed = {name for cell in cells for name in re.findall("`(.*?)`", cell)}
     assert listed == {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+
+
+def test_every_environment_is_listed() -> None:
+    page = ROOT / "docs" / "configurations.md"
+    assert tuple(blocks(page.read_text(encoding="utf-8"))[-1].text.split()) == env_names()
 
 
 def test_what_is_added_from_inside_trains(tmp_path) -> None:

@@ -55,7 +55,7 @@ def cli(context: click.Context) -> None:
 @click.option("--num-processes", type=click.IntRange(min=1), help="How many there are; none under SLURM and the like.")
 @click.option("--process-id", type=click.IntRange(min=0), help="Which one this is, from 0.")
 @click.option("--wait", type=click.IntRange(min=1), help="Seconds until all of them must be there.  [default: 300]")
-@click.option("--print-config", is_flag=True, help="Print the complete configuration and exit.")
+@click.option("--print-config", is_flag=True, help="Print the complete configuration, with meanings, and exit.")
 @click.option("--plan", is_flag=True, help="Train nothing: tell the memory, the arithmetic and the least time needed.")
 @click.option("--device", metavar="NAME", help="For which device --plan is, such as h100 or tpu-v5e.  [default: all]")
 @options.quiet
@@ -95,8 +95,10 @@ def train(
     with refusals():
         loaded = configs.load(config, overrides)
     if help_ or print_config:
+        from purejax_sc.config.keys import explained
+
         heading = f"\nValues in force for {config}:\n\n" if help_ else ""
-        click.echo(heading + configs.to_yaml(loaded), nl=False)
+        click.echo(heading + explained(loaded), nl=False)
         return
     if plan:
         _refuse_beside_plan(context)
@@ -245,7 +247,8 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
         report = study.run(loaded, chosen, directory, watcher(quiet), command_line(), at_once(stays))
     if not quiet:
         tables.print_aggregate(report["aggregate"])
-        click.echo(f"wrote {directory}/atari57.csv, .json and .png")
+        for path in study.written(directory):
+            click.echo(f"wrote {path}")
 
 
 @cli.command()
@@ -289,7 +292,9 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
     help="Cut longer episodes; how many were is reported.",
 )
 @options.seed("Of the evaluation.")
-@click.option("--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: .gif or .png.")
+@click.option(
+    "--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: a new .gif or .png."
+)
 @click.option("--diagnose", is_flag=True, help="Also hold the model against real play, by depth and by action.")
 def evaluate(
     directory: Path,
@@ -338,7 +343,7 @@ def evaluate(
 @click.option("--difficulty", type=int, help="Actions of reverse play at most, as depth=.  [default: 300]")
 @click.option("--split", type=click.Choice(["train", "test"]), default="train", help="Of all rooms.")
 @options.seed("Of the generator.")
-@click.option("--render", type=click.Path(path_type=Path), help="Draw the first 20 levels: .png.")
+@click.option("--render", type=click.Path(path_type=Path), help="Draw the first 20 levels: a new .png.")
 @options.quiet
 def levels(
     overrides: tuple[str, ...],
@@ -493,7 +498,8 @@ def export(directory: Path, out: Path, agent: int | None) -> None:
 @options.out(
     "Image to write; the table goes beside it, with the suffix .csv.", default="compare.png", show_default=True
 )
-def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path) -> None:
+@click.option("--force", is_flag=True, help="Replace the image and the table also if this command did not write them.")
+def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path, force: bool) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
@@ -509,11 +515,30 @@ def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path) -> N
         from purejax_sc.results import compare
         from purejax_sc.results.comparison_plot import plot, table_path
 
-        comparison = plot(runs, out, aggregate, over_time)
+        comparison = plot(runs, out, aggregate, over_time, force)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)
     click.echo(f"wrote {out} and {table_path(out)}")
+
+
+@cli.command()
+@click.argument("pattern", default="")
+@click.option("--markdown", is_flag=True, help="As the page docs/keys.md.")
+def keys(pattern: str, markdown: bool) -> None:
+    """Show the keys of configurations with PATTERN in their name or meaning: what they mean, and what they take.
+
+    A key has a default and, where it has an effect there, the values of the configurations of the paper's size.
+    """
+    from purejax_sc.config import keys as known
+
+    found = known.matching(pattern)
+    if not found:
+        raise UserError(f"no key has {pattern!r} in its name or meaning: purejax-sc keys shows all")
+    if markdown:
+        click.echo(known.to_markdown(found), nl=False)
+    else:
+        tables.print_keys(found)
 
 
 def main(args: Sequence[str] | None = None) -> int:

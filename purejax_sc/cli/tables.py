@@ -208,6 +208,14 @@ def print_facts(facts: dict[str, float]) -> None:
     print_table([(name, f"{value:,.4g}") for name, value in facts.items()])
 
 
+def print_keys(keys: Sequence[Any]) -> None:
+    """Two lines per key: its default, what it takes and the paper's, then what it means."""
+    for key in keys:
+        default = f" = {key.default}" if key.default else ""
+        notes = [key.values, key.kind and f"network.kind={key.kind}", key.paper and f"paper's size: {key.paper}"]
+        click.echo(f"{key.name}{default}   [{'] ['.join(filter(None, notes))}]\n    {key.meaning}")
+
+
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

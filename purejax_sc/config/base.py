@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
-from pydantic import AfterValidator, Field
+from pydantic import Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from purejax_sc.config.words import nearest, printable, quote
 
@@ -63,7 +64,7 @@ def row(table: str, name: str) -> Any:
     return resolve(name, like=next(iter(rows.values()))) if ":" in name else rows[name]
 
 
-def names_row(key: str, table: str, *others: str) -> AfterValidator:
+def names_row(key: str, table: str, *others: str) -> GetPydanticSchema:
     """The field `key`, which names a row of a table, an object as `module:name`, or one of `others`."""
 
     def check(name: str) -> str:
@@ -77,7 +78,10 @@ def names_row(key: str, table: str, *others: str) -> AfterValidator:
                 raise ConfigError(f"{key}={quote(name)}: {cure}") from None
         return name
 
-    return AfterValidator(check)
+    return GetPydanticSchema(
+        lambda source, handler: core_schema.no_info_after_validator_function(check, handler(source)),
+        lambda schema, handler: {"enum": [*others, *resolve(table), "module:name"]},
+    )
 
 
 def _imported(module: str) -> Any:

@@ -35,37 +35,68 @@ def family_of(env: str) -> Family | None:
     return FAMILIES.get(env.partition("/")[0])
 
 
+def foreign_sections(env: str) -> set[str]:
+    """Those, or single settings as `replay.file`, that only environments of other families have."""
+    family = family_of(env)
+    return {section for other in FAMILIES.values() for section in other.sections} - set(
+        family.sections if family else ()
+    )
+
+
 class EnvOptions(Section):
     """Options that only some environments have; setting one that the environment lacks is refused."""
 
-    sticky_actions: Fraction = 0.0  # MinAtar: probability that the previous action is repeated (0.1 in the original)
-    max_steps: Positive | None = None  # time limit, as truncation; None keeps the environment's own
-    size: Positive | None = None  # DeepSea: side of the square
-    map_name: Literal["4x4", "8x8"] | None = None  # FrozenLake
-    slippery: bool | None = None  # FrozenLake
-    states: Positive | None = None  # garnet: |S|, 20 in the paper
-    actions: Positive | None = None  # garnet: |A|, 4 in the paper
-    mdp_seed: Natural | None = None  # garnet: which random MDP
-    pixels: bool = False  # Sokoban: a picture of 80x80 pixels instead of symbols
-    komi: Annotated[float, Field(allow_inf_nan=False)] | None = None  # Go: White's points at the start, 7.5 in Pgx
+    sticky_actions: Fraction = 0.0
+    """MinAtar: probability that the previous action is repeated (0.1 in the original)."""
+    max_steps: Positive | None = None
+    """Time limit, as truncation; null keeps the environment's own."""
+    size: Positive | None = None
+    """DeepSea: side of the square."""
+    map_name: Literal["4x4", "8x8"] | None = None
+    """FrozenLake: which lake."""
+    slippery: bool | None = None
+    """FrozenLake: the agent may slide to the side."""
+    states: Positive | None = None
+    """garnet: |S|, 20 in the paper."""
+    actions: Positive | None = None
+    """garnet: |A|, 4 in the paper."""
+    mdp_seed: Natural | None = None
+    """garnet: which random MDP."""
+    pixels: bool = False
+    """Sokoban: a picture of 80x80 pixels instead of symbols."""
+    komi: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Go: White's points at the start, 7.5 in Pgx."""
 
 
 class LevelsConfig(Section):
     """Sokoban: where the levels come from. Most of it is about those that are generated."""
 
-    file: str | None = None  # levels from here: Boxoban text (.txt), or uint8 [n, 10, 10] (.npy)
-    split: Literal["train", "test"] = "train"  # rooms are divided for good; `evaluate` plays "test"
-    views: bool = False  # turn and mirror a level at random whenever an episode starts from it
-    pool: Positive = 1_024  # levels in force at once
-    refresh: Natural = 64  # rooms in which new levels are searched, a few steps per acting phase
-    refresh_steps: Positive = 16  # so many; a room is done after levels.positions / levels.refresh_steps phases
-    depth: Annotated[int, Field(ge=12, le=1_000)] = 300  # actions of reverse play at most: the difficulty
-    positions: Annotated[int, Field(ge=200, le=2**28)] = 4_000  # that a search looks at; a million in the paper
-    dig_steps: Annotated[int, Field(ge=15, le=MOST)] = 30  # of the walk that digs a room
-    turn: Annotated[float, Field(ge=0.05, le=1)] = 0.35  # probability that this walk turns, per step
-    first_depth: Annotated[int, Field(ge=12, le=1_000)] | None = None  # curriculum: begin here, and go up to `depth`
-    raise_at: Fraction = 0.8  # curriculum: when this share of episodes is solved
-    raise_by: Positive = 4  # curriculum: reverse actions more
+    file: str | None = None
+    """Levels from this file: Boxoban text (.txt), or uint8 [n, 10, 10] (.npy); null generates them."""
+    split: Literal["train", "test"] = "train"
+    """Rooms are divided for good; evaluate plays test."""
+    views: bool = False
+    """Turn and mirror a level at random whenever an episode starts from it."""
+    pool: Positive = 1_024
+    """Levels in force at once."""
+    refresh: Natural = 64
+    """Rooms in which new levels are searched, a few steps per acting phase."""
+    refresh_steps: Positive = 16
+    """Steps of each search per acting phase; a room is done after levels.positions / levels.refresh_steps phases."""
+    depth: Annotated[int, Field(ge=12, le=1_000)] = 300
+    """Actions of reverse play at most: the difficulty."""
+    positions: Annotated[int, Field(ge=200, le=2**28)] = 4_000
+    """Positions that a search looks at; a million in the paper."""
+    dig_steps: Annotated[int, Field(ge=15, le=MOST)] = 30
+    """Steps of the walk that digs a room."""
+    turn: Annotated[float, Field(ge=0.05, le=1)] = 0.35
+    """Probability that this walk turns, per step."""
+    first_depth: Annotated[int, Field(ge=12, le=1_000)] | None = None
+    """Curriculum: begin at this depth, and go up to levels.depth; null for none."""
+    raise_at: Fraction = 0.8
+    """Curriculum: go up when this share of episodes is solved."""
+    raise_by: Positive = 4
+    """Curriculum: by so many reverse actions."""
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "LevelsConfig":
@@ -81,16 +112,26 @@ class LevelsConfig(Section):
 class AtariConfig(Section):
     """Atari: the protocol of the paper, and the engine that plays it."""
 
-    backend: Literal["envpool", "ale"] = "envpool"  # "ale" is ale-py's vector environment
-    size: Annotated[int, Field(ge=8, le=MOST)] = 96  # side of a frame in pixels
+    backend: Literal["envpool", "ale"] = "envpool"
+    """The engine; ale is ale-py's vector environment."""
+    size: Annotated[int, Field(ge=8, le=MOST)] = 96
+    """Side of a frame in pixels."""
     gray: bool = False
-    stack: Positive = 1  # frames that the agent sees at once
-    sticky: Annotated[float, Field(ge=0, lt=1)] = 0.25  # probability that a frame repeats the action of the one before
-    full_actions: bool = True  # all 18 of the joystick; else those that the game uses
-    repeat: Positive = 4  # frames per agent step
-    max_over: Positive = 2  # last frames of a step whose maximum is seen. 4 in the paper; 2 is the engines' own
-    max_frames: Positive = 108_000  # half an hour; then an episode is truncated
-    threads: Threads | None = None  # of the engine; None for as many as there are cores or games, whichever is less
+    """Gray frames instead of colours."""
+    stack: Positive = 1
+    """Frames that the agent sees at once."""
+    sticky: Annotated[float, Field(ge=0, lt=1)] = 0.25
+    """Probability that a frame repeats the action of the one before."""
+    full_actions: bool = True
+    """All 18 actions of the joystick; else those that the game uses."""
+    repeat: Positive = 4
+    """Frames per agent step."""
+    max_over: Positive = 2
+    """Last frames of a step whose maximum is seen. 4 in the paper; 2 is the engines' own."""
+    max_frames: Positive = 108_000
+    """Then an episode is truncated: half an hour."""
+    threads: Threads | None = None
+    """Of the engine; null for as many as there are cores or games, whichever is less."""
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "AtariConfig":

@@ -27,7 +27,9 @@ class Config(Section):
     """One experiment. Frozen and hashable."""
 
     env: str
+    """Family and name, as in gymnax/Catch-bsuite, or module:function of an environment of your own."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the first run; N seeds are this one and the next."""
     env_options: EnvOptions = EnvOptions()
     levels: LevelsConfig = LevelsConfig()
     atari: AtariConfig = AtariConfig()

@@ -17,6 +17,7 @@ _WANTED = {
     "string_type": "give text",
     "tuple_type": "give a list, as in [16, 32]",
     "model_type": _SECTION,
+    "dict_type": _SECTION,
     "model_attributes_type": _SECTION,
     "invalid_key": "give text as the key",
     "literal_error": "choose {expected}",
@@ -57,5 +58,5 @@ def _wanted(fault: Any) -> str:
 
 def _limit(value: Any) -> str:
     """A bound as people write it: 2,147,483,647 and 1, not 1.0; 3e+38."""
-    whole = isinstance(value, int | float) and value == int(value) and value < 2**63
+    whole = isinstance(value, int | float) and value == int(value) and value <= 2**63
     return f"{int(value):,}" if whole else str(value)

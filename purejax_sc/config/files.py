@@ -189,7 +189,7 @@ def _keys(tree: Mapping[str, Any], path: list[str]) -> list[str]:
 
 
 def _network_keys(network: Mapping[str, Any], key: str) -> list[str]:
-    kind = network.get("kind", "mlp")
+    kind = network.get("kind", networks.DEFAULT_KIND)
     others = networks.kinds_with(key)
     if others:
         cures = " or ".join(f"network.kind={other}" for other in others)

@@ -1,6 +1,8 @@
 """Settings of networks: what all kinds share, and which kinds there are. Each kind has its own beside its code."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import WithJsonSchema
 
 from purejax_sc.config.base import ConfigError, Natural, Section, resolve
 from purejax_sc.config.words import quote
@@ -14,6 +16,7 @@ KINDS = {
     "muzero": "purejax_sc.networks.muzero:MUZERO",
 }
 
+DEFAULT_KIND = "mlp"
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -21,9 +24,12 @@ Precision = Literal["float32", "bfloat16"]
 class NetworkConfig(Section):
     """What every kind of network has. The options of a kind extend it."""
 
-    kind: str  # a row of KINDS, or module:name of a kind of the user's own
-    head_width: Natural = 128  # hidden layer of each head; 0 for linear heads
-    precision: Precision = "float32"  # of operands of products and convolutions; sums and all else are float32
+    kind: Annotated[str, WithJsonSchema({"enum": [*KINDS, "module:name"]})]
+    """The kind of network, or module:name of a kind of your own."""
+    head_width: Natural = 128
+    """Hidden layer of each head; 0 for linear heads."""
+    precision: Precision = "float32"
+    """Of operands of products and convolutions; sums and all else are float32."""
 
 
 def kind_of(name: str) -> Any:
@@ -32,7 +38,7 @@ def kind_of(name: str) -> Any:
         return resolve(KINDS[name])
     if ":" not in name:
         raise _no_kind(name)
-    return resolve(name, like=kind_of("mlp"))
+    return resolve(name, like=kind_of(DEFAULT_KIND))
 
 
 def kinds_with(option: str) -> list[str]:
@@ -44,7 +50,7 @@ def read_network(value: Any) -> Any:
     """The options of a kind from a mapping; anything else as it is, for the validation that follows."""
     if not isinstance(value, dict):
         return value
-    name = value.get("kind", "mlp")
+    name = value.get("kind", DEFAULT_KIND)
     if not isinstance(name, str):
         raise _no_kind(name)
     return kind_of(name).options.model_validate({**value, "kind": name})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from purejax_sc.config.envs import FAMILIES, family_of
+from purejax_sc.config.envs import foreign_sections
 from purejax_sc.config.networks import KINDS, kind_of
 
 # Version 0.1.0 wrote all of these for every kind of network.
@@ -20,9 +20,6 @@ def upgrade(tree: Mapping[str, Any]) -> Mapping[str, Any]:
         return tree
     renamed = {("strides" if name == "pool" else name): value for name, value in network.items()}
     options = kind_of(network["kind"]).options.model_fields
-    family = family_of(str(tree.get("env")))
-    foreign = {section for other in FAMILIES.values() for section in other.sections} - set(
-        family.sections if family else ()
-    )
+    foreign = foreign_sections(str(tree.get("env")))
     kept = {name: section for name, section in tree.items() if name not in foreign}
     return {**kept, "network": {name: value for name, value in renamed.items() if name in options}}

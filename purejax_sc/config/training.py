@@ -10,19 +10,33 @@ Steps = Annotated[int, Field(gt=0, lt=2**63)]  # of the environment
 
 
 class TrainConfig(Section):
-    env_steps: Steps = 1_000_000  # per seed
+    """Sizes of a run and of its batches."""
+
+    env_steps: Steps = 1_000_000
+    """Environment steps of each seed."""
     num_envs: Positive = 32
-    sequence_length: Positive = 30  # transitions per sequence
+    """Environments that act side by side, for each seed."""
+    sequence_length: Positive = 30
+    """Transitions per sequence."""
     batch_sequences: Positive = 60
-    replay_share: Fraction = 52 / 60  # of a batch
-    log_points: Positive = 100  # rows per seed in metrics.csv, beside an early one
-    data_shards: Positive = 1  # devices that share one seed's environments, replay and batch
+    """Sequences in a batch."""
+    replay_share: Fraction = 52 / 60
+    """Share of a batch that is replayed; the rest is fresh."""
+    log_points: Positive = 100
+    """Rows per seed in metrics.csv, beside an early one."""
+    data_shards: Positive = 1
+    """Devices that share one seed's environments, replay and batch."""
 
 
 class ReplayConfig(Section):
-    capacity: Steps = 100_000  # per seed
-    carry: Literal["stored", "zero"] = "stored"  # N2: recurrent state at the start of a replayed sequence
-    file: str | None = None  # Atari: the replay lies in this file, mapped into memory; None is main memory
+    """The replay of each seed."""
+
+    capacity: Steps = 100_000
+    """Steps that it holds, for each seed."""
+    carry: Literal["stored", "zero"] = "stored"
+    """N2: recurrent state at the start of a replayed sequence."""
+    file: str | None = None
+    """Atari: the replay lies in this file, mapped into memory; null is main memory."""
 
 
 class HostConfig(Section):
@@ -30,27 +44,37 @@ class HostConfig(Section):
     learns; with xla, acting and learning are one compiled program on one device, and take turns."""
 
     driver: Literal["threads", "xla"] = "threads"
-    actors: Threads = 2  # threads, which share `train.num_envs` environments evenly
-    queue: Positive = 2  # blocks of sequences, one per actor and iteration, that may wait for the learner
-    actor_devices: Natural = 0  # beside the train.data_shards that learn; 0: the first of those
+    """Who plays: threads beside the learner, or the compiled program."""
+    actors: Threads = 2
+    """Threads, which share train.num_envs environments evenly."""
+    queue: Positive = 2
+    """Blocks of sequences, one per actor and iteration, that may wait for the learner."""
+    actor_devices: Natural = 0
+    """Devices for acting beside the train.data_shards that learn; 0: the first of those."""
 
 
 class CheckpointConfig(Section):
-    updates: Positive = 2_000  # a checkpoint at the first log point after so many updates, and at the end
-    keep: Positive = 3  # the last few
-    replay: bool = True  # False leaves the replay out: smaller, and a resumed run starts with an empty one
+    """How often a run is kept, and how much of it."""
+
+    updates: Positive = 2_000
+    """A checkpoint at the first log point after so many updates, and at the end."""
+    keep: Positive = 3
+    """The last few checkpoints stay."""
+    replay: bool = True
+    """Keep the replay, too; without it they are smaller, and a resumed run starts with an empty one."""
 
 
 class MetricsConfig(Section):
     """What is logged beside the losses."""
 
-    gradients: bool = (
-        False  # norms and cosines of the gradients by loss term: an update then takes several times as long
-    )
+    gradients: bool = False
+    """Norms and cosines of the gradients by loss term: an update then takes several times as long."""
 
 
 class ArenaConfig(Section):
     """Games of two players: the agent is judged at every log point. It draws its moves from its policy."""
 
-    games: Natural = 64  # against each opponent, by each seed; 0 for none
-    earlier: Fraction = 0.1  # of the run, whose agent stays as an opponent; before that, the log point before gives one
+    games: Natural = 64
+    """Against each opponent, by each seed, at every log point; 0 for none."""
+    earlier: Fraction = 0.1
+    """Share of the run, whose agent stays as an opponent; before that, the log point before gives one."""

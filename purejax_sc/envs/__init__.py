@@ -2,7 +2,8 @@
 
 A family of environments is one file with `names()` and `make(config)`, and a row of `config.envs.FAMILIES`. Those of
 which `is_host(config)` says so run on the host instead: `make_host_envs` gives a batch of them, and `make_host_program`
-one that compiled programs play; their file has `names`, `make_spec`, `make_envs` and `make_program`. Files, and the
+one that compiled programs play; their file has `names`, `make_spec`, `check_installed`, `make_envs` and
+`make_program`. Files, and the
 packages behind them, are imported only when one of their environments is asked for.
 """
 
@@ -49,6 +50,15 @@ def make_spec(config: Config) -> EnvSpec:
         return make_env(config).spec
     spec: EnvSpec = _on_host(config, "make_spec")
     return spec
+
+
+def make_played_spec(config: Config) -> EnvSpec:
+    """`make_spec` of an environment on the host that is to be played: raises ConfigError where its package is missing.
+
+    So that this is known before anything is compiled, as environments are only made by the threads that play them.
+    """
+    _on_host(config, "check_installed")
+    return make_spec(config)
 
 
 def network_spec(config: Config) -> EnvSpec:

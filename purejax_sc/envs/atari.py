@@ -7,6 +7,7 @@ ale-py shows the frame before the last.
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Protocol
 
 import jax.numpy as jnp
@@ -56,6 +57,12 @@ def make_spec(config: Config) -> EnvSpec:
     num_actions = JOYSTICK if options.full_actions else _ENGINES[options.backend].count_actions(game)
     shape = (options.size, options.size, 1 if options.gray else 3)
     return EnvSpec(num_actions, shape, np.dtype(np.uint8), two_player=False)
+
+
+def check_installed(config: Config) -> None:
+    """Raise ModuleNotFoundError where the engine that will play is not installed."""
+    engine = EnvPoolEngine if config.host.driver == "xla" else _ENGINES[config.atari.backend]
+    import_module(engine.package)
 
 
 def make_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
@@ -153,6 +160,8 @@ class AtariEnvs:
 class EnvPoolEngine:
     """EnvPool as an `Engine`; the memory of what it returns belongs to the receiver."""
 
+    package = "envpool"
+
     def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
         import envpool
 
@@ -232,6 +241,8 @@ class AleEngine:
     It steps all of its games or none, so that with several inner steps there is one vector environment per game. The
     cap is kept here: at its own, as at the end of a game, ale-py does not show the last frame.
     """
+
+    package = "ale_py"
 
     def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
         from ale_py.vector_env import AtariVectorEnv

@@ -26,7 +26,7 @@ from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import encode
-from purejax_sc.results.reports import read_reports, with_report
+from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
@@ -98,20 +98,20 @@ def diagnose(
     Returns the report, see `diagnose_agents`. Raises RunError and ConfigError, before anything is
     written.
     """
-    earlier = read_reports(directory / FILE)
+    check_reports(directory / FILE)
     agents = load_agents(directory, say)
     _refuse_host(agents.config)
     config = evaluation_config(agents.config, EvaluationOptions(episodes=options.envs), overrides)
     asked = {"command": command, "overrides": list(overrides)}
     report = asked | diagnose_agents(agents._replace(config=config), options, make_env(config), say)
-    data = with_report(earlier, report, ("command", "by_depth", "actions"))
+    data = with_report(directory / FILE, report, ("command", "by_depth", "actions"))
     replace_files({directory / FILE: data, directory / PICTURE: draw(report)})
     return report
 
 
 def check(directory: Path) -> None:
     """Raise RunError where `diagnose` will, for who has other work to do before."""
-    read_reports(directory / FILE)
+    check_reports(directory / FILE)
     _refuse_host(load_agents(directory, lambda text: None).config)
 
 

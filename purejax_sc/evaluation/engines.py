@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from purejax_sc.evaluation import go_board
+from purejax_sc.evaluation import go_board, gtp_engine
 from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.gtp import vertex
 from purejax_sc.evaluation.gtp_engine import Engine, EngineLost, GtpError
@@ -84,6 +84,14 @@ def to_sgf(game: GameRecord, player: GoPlayer, agent: str, engine: str) -> str:
 
 def _wins(games: list[GameRecord], colour: int) -> int:
     return sum(game.result == 1 and game.colour == colour for game in games)
+
+
+def check_program(command: str) -> None:
+    """Raise RunError where an engine's command names no program."""
+    try:
+        gtp_engine.find_program(command)
+    except GtpError as error:
+        raise RunError(str(error)) from None
 
 
 @contextmanager

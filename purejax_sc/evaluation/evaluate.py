@@ -23,7 +23,7 @@ from purejax_sc.evaluation import render
 from purejax_sc.results import statistics
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import encode
-from purejax_sc.results.reports import read_reports, with_report
+from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, bootstrap_interval
 from purejax_sc.runs import events
 from purejax_sc.runs.checkpoint import Agents, load_agents
@@ -77,7 +77,7 @@ def evaluate(
       The report, see `evaluate_agents`. Earlier ones of other settings stay in the file. Raises RunError and
       ConfigError, before anything is written.
     """
-    earlier = read_reports(Path(directory) / FILE)
+    check_reports(Path(directory) / FILE)
     if image is not None:
         render.check_path(image)
     agents = load_agents(Path(directory), say)
@@ -86,7 +86,7 @@ def evaluate(
     env = None if is_host(agents.config) else make_env(agents.config)
     asked = {"command": command, "overrides": list(overrides)}
     report = asked | evaluate_agents(agents, options, env, say)
-    files = {Path(directory) / FILE: with_report(earlier, report, ("command", "policies"))}
+    files = {Path(directory) / FILE: with_report(Path(directory) / FILE, report, ("command", "policies"))}
     if len(options.searches) > 1:
         files[Path(directory) / CURVE] = draw_strength(report)
     if image is not None and draw is not None:

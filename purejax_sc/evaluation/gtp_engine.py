@@ -214,7 +214,7 @@ class Engine:
 
 def _start(command_line: str) -> tuple[subprocess.Popen[str], socket.socket]:
     """The keeper of an engine, whose pipes are the engine's, and its control. Raises EngineLost."""
-    program, *arguments = _words(command_line)
+    program, *arguments = find_program(command_line)
     control, other = socket.socketpair()
     pipe = subprocess.PIPE
     with other:
@@ -245,7 +245,7 @@ def _start(command_line: str) -> tuple[subprocess.Popen[str], socket.socket]:
     return process, control
 
 
-def _words(command_line: str) -> list[str]:
+def find_program(command_line: str) -> list[str]:
     """The path of a program and its arguments. Raises EngineLost."""
     try:
         words = shlex.split(command_line)

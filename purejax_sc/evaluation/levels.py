@@ -15,7 +15,7 @@ from purejax_sc import memory
 from purejax_sc.config import ConfigError, LevelsConfig
 from purejax_sc.envs import boxoban, levels, sokoban
 from purejax_sc.evaluation import render
-from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.files import RunError, check_new, replace_files
 
 BATCH = 512  # tries at once
 
@@ -28,7 +28,7 @@ def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | No
     Args:
       config: what levels; `config.file` converts those of a file.
       seed:   of the generator.
-      out:    .npy or .txt; must not exist.   sheet: .png.
+      out:    .npy or .txt.   sheet: .png. Neither may exist.
       say:    is told what happens, in lines of text.
 
     Returns:
@@ -38,8 +38,9 @@ def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | No
         raise RunError(f"cannot write {out.name!r}: let --out end in .npy (an array) or .txt (Boxoban's text)")
     if sheet is not None and sheet.suffix != ".png":
         raise RunError(f"cannot draw {sheet.name!r}: let --render end in .png")
-    if out.exists():
-        raise RunError(f"{out} exists: choose another file with --out, or remove it")
+    check_new(out)
+    if sheet is not None:
+        check_new(sheet, "--render")
     if config.file is not None:
         grids = boxoban.read(Path(config.file))[:num]
         facts: dict[str, Any] = {}

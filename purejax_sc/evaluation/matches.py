@@ -163,6 +163,9 @@ def against_engine(
     Raises RunError and ConfigError.
     """
     entrants = [load_entrant(name, options, say) for name in names]
+    for entrant in entrants:
+        _go_config(entrant)
+    engines.check_program(command)
     games: dict[str, str] = {}
     rows, engine = [], ""
     sides = [(number, i) for number, entrant in enumerate(entrants) for i in range(len(entrant.seeds))]
@@ -189,11 +192,16 @@ def open_player(directory: Path, options: MatchOptions, seed: int | None, say: S
     return _go_player(entrant, 0 if seed is None else entrant.seeds.index(seed), options)
 
 
-def _go_player(entrant: Entrant, row: int, options: MatchOptions) -> GoPlayer:
+def _go_config(entrant: Entrant) -> tuple[int, float | None]:
+    """Size of the board, and komi if it is not Pgx's. Raises RunError for who does not play Go."""
     size = None if entrant.config is None else go_size(entrant.config.env)
     if entrant.config is None or size is None:
         raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
-    komi = entrant.config.env_options.komi
+    return size, entrant.config.env_options.komi
+
+
+def _go_player(entrant: Entrant, row: int, options: MatchOptions) -> GoPlayer:
+    size, komi = _go_config(entrant)
     minds = entrant.make_minds(jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params))
     return GoPlayer(minds, size, GO_KOMI if komi is None else komi, options.seed, options.resign)
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import colormaps
 from PIL import Image, ImageDraw
 
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, check_new
 from purejax_sc.types import EnvSpec
 
 Drawer = Callable[[np.ndarray], np.ndarray]  # observations [T, *obs_shape] -> uint8 [T, height, width, 3]
@@ -40,11 +40,10 @@ def make_drawer(name: str, spec: EnvSpec) -> Drawer:
 
 
 def check_path(path: Path) -> None:
-    """Raise RunError unless `encode` knows the format that the file's name asks for, and its directory is there."""
+    """Raise RunError unless `encode` knows the format that the file's name asks for, and the file can be made."""
     if path.suffix.lower() not in (".gif", ".png"):
         raise RunError(f"cannot draw {path.name!r}: let --render end in .gif (a film) or .png (a strip of frames)")
-    if not path.parent.is_dir():
-        raise RunError(f"cannot write {path}: make the directory {path.parent}, or choose another for --render")
+    check_new(path, "--render")
 
 
 def draw_channels(frames: np.ndarray) -> np.ndarray:

@@ -15,19 +15,26 @@ from purejax_sc.types import Array, EnvSpec, Observation, Tree
 class TorsoOptions(NetworkConfig):
     """Of IMPALA's residual network."""
 
-    width: Positive = 128  # of what it returns
-    channels: tuple[Positive, ...] = (16, 16)  # of each section
-    strides: tuple[Positive, ...] | None = None  # of each section's max-pooling; None is 2 everywhere
-    patch: Positive = 1  # squares of so many pixels a side become channels before all else
-    conv: Form = "auto"  # form of the convolutions; auto picks the fastest
+    width: Positive = 128
+    """Of what the residual network returns: the latent of resnet, the input of the LSTM of impala, and its units."""
+    channels: tuple[Positive, ...] = (16, 16)
+    """Of each section of residual blocks."""
+    strides: tuple[Positive, ...] | None = None
+    """Of each section's max-pooling; null is 2 everywhere."""
+    patch: Positive = 1
+    """Squares of so many pixels a side become channels before all else."""
+    conv: Form = "auto"
+    """Form of the convolutions; auto picks the fastest."""
 
 
 class ImpalaOptions(TorsoOptions):
-    """width: also the encoder's LSTM units, 512 in Muesli."""
+    """A torso and an LSTM; 512 of its units in Muesli."""
 
     kind: str = "impala"
-    model_width: Positive = 1024  # units of the model's LSTM
-    remat: bool = False  # one time step of frames at a time, recomputed in the backward pass; memory / T
+    model_width: Positive = 1024
+    """Units of the model's LSTM."""
+    remat: bool = False
+    """One time step of frames at a time, recomputed in the backward pass: memory / T."""
 
 
 class LSTM(nn.Module):

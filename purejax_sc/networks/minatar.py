@@ -12,11 +12,16 @@ from purejax_sc.types import Array, EnvSpec
 
 class MinatarOptions(NetworkConfig):
     kind: str = "minatar"
-    width: Positive = 128  # latent and hidden width
-    channels: tuple[Positive, ...] = (16, 16)  # of each 3x3 layer
+    width: Positive = 128
+    """Of the latent and of hidden layers."""
+    channels: tuple[Positive, ...] = (16, 16)
+    """Of each 3x3 convolution."""
     padding: Padding = "VALID"
-    model_blocks: Repeats = 1  # residual blocks per model step
-    conv: Form = "auto"  # form of the convolutions; auto picks the fastest
+    """Of the convolutions: SAME keeps the size of the frame."""
+    model_blocks: Repeats = 1
+    """Residual blocks per model step."""
+    conv: Form = "auto"
+    """Form of the convolutions; auto picks the fastest."""
 
 
 class MinatarTorso(nn.Module):

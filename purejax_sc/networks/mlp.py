@@ -11,9 +11,12 @@ from purejax_sc.types import Array, EnvSpec
 
 class MlpOptions(NetworkConfig):
     kind: str = "mlp"
-    width: Positive = 128  # latent and hidden width
-    depth: Repeats = 1  # hidden layers before the latent
-    model_blocks: Repeats = 1  # residual blocks per model step
+    width: Positive = 128
+    """Of the latent and of hidden layers."""
+    depth: Repeats = 1
+    """Hidden layers before the latent."""
+    model_blocks: Repeats = 1
+    """Residual blocks per model step."""
 
 
 class MlpTorso(nn.Module):

@@ -13,9 +13,12 @@ from purejax_sc.types import Array, EnvSpec
 
 class MuzeroOptions(NetworkConfig):
     kind: str = "muzero"
-    channels: tuple[Positive, ...] = (16, 16)  # one number: planes
-    blocks: Repeats = 6  # residual blocks in the encoder and again in the dynamics
-    conv: Form = "auto"  # form of the convolutions; auto picks the fastest
+    channels: tuple[Positive, ...] = (16, 16)
+    """One number: the planes of all convolutions."""
+    blocks: Repeats = 6
+    """Residual blocks in the encoder and again in the dynamics."""
+    conv: Form = "auto"
+    """Form of the convolutions; auto picks the fastest."""
 
 
 def min_max(z: Array) -> Array:

@@ -10,10 +10,11 @@ from purejax_sc.types import Array, EnvSpec
 
 
 class ResnetOptions(TorsoOptions):
-    """width: also that of the latent."""
+    """A torso alone."""
 
     kind: str = "resnet"
-    model_blocks: Repeats = 1  # residual blocks per model step
+    model_blocks: Repeats = 1
+    """Residual blocks per model step."""
 
 
 class Contrasted(nn.Module):

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from purejax_sc.results import plots, statistics
 from purejax_sc.results.compare import Comparison, Estimate, Row, Task, compare, on_scales
 from purejax_sc.results.curves import on_grid
-from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.files import RunError, check_writable, replace_files
 from purejax_sc.results.labelled_runs import read_runs
 from purejax_sc.results.statistics import CONFIDENCE
 
@@ -22,7 +22,9 @@ NAMES = {"mean": "mean", "iqm": "interquartile mean"}
 SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps: the grid of curves over all tasks
 
 
-def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean", over_time: bool = False) -> Comparison:
+def plot(
+    arguments: Sequence[str], out: Path, aggregate: str = "mean", over_time: bool = False, force: bool = False
+) -> Comparison:
     """Compare runs, draw them into `out` and write the table beside it. Raises RunError before it writes anything.
 
     Args:
@@ -30,13 +32,14 @@ def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean", over_time
       out:       the image; its suffix is a file format of matplotlib, and with .csv it is the table.
       aggregate: "mean" or "iqm", drawn over seeds.
       over_time: draw each panel over minutes of training, too.
+      force:     replace files that something else wrote.
 
     Returns:
       what was compared, with the rows of the table.
     """
     form = out.suffix.removeprefix(".").lower()
     plots.check_form(form)
-    _check_writable(out, table_path(out))
+    _check_own(out, table_path(out), force)
     comparison = compare(read_runs(arguments))
     files = {out: plots.encode(draw(comparison, aggregate, over_time), form), table_path(out): to_csv(comparison.rows)}
     replace_files(files)
@@ -127,12 +130,20 @@ def _cell(value: str | float | None) -> str:
     return value if isinstance(value, str) else f"{value:.7g}"
 
 
-def _check_writable(out: Path, table: Path) -> None:
-    """Refuse what cannot be replaced, and a table that is not one of ours: --out runs/a/metrics.png has such a one."""
-    if not out.parent.is_dir():
-        raise RunError(f"{out.parent} is not a directory: make it, or choose another place with --out")
+def _check_own(out: Path, table: Path, force: bool) -> None:
+    """Refuse what cannot be replaced and, unless `force`, what this command did not write: its table tells.
+
+    So --out runs/a/metrics.png and runs/a/curves.png leave a run its table and its picture.
+    """
     for path in (out, table):
-        if path.is_dir():
-            raise RunError(f"{path} is a directory: choose another name with --out")
+        check_writable(path)
+    if force:
+        return
     if table.exists() and not table.read_bytes().startswith(",".join(Row._fields[:4]).encode()):
-        raise RunError(f"{table} exists and is no table of this command: choose another name with --out")
+        raise RunError(
+            f"{table} exists and is no table of this command: choose another --out, or replace it by --force"
+        )
+    if out.exists() and not table.exists():
+        raise RunError(
+            f"{out} exists and is no picture of this command: choose another --out, or replace it by --force"
+        )

@@ -37,6 +37,26 @@ def replace_files(files: Mapping[Path, bytes]) -> None:
         raise unwritable(path, error) from None
 
 
+def check_writable(path: Path, option: str = "--out") -> None:
+    """Raise RunError for a file that could not be written, before the work whose result it is. option: that names it.
+
+    One that exists is replaced.
+    """
+    if not path.parent.is_dir():
+        raise RunError(f"{path.parent} is not a directory: make it, or choose another place with {option}")
+    if path.is_dir():
+        raise RunError(f"{path} is a directory: choose another name with {option}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise RunError(f"{path.parent} may not be written to: allow it, or choose another place with {option}")
+
+
+def check_new(path: Path, option: str = "--out") -> None:
+    """`check_writable` for a file that must not exist."""
+    if path.is_symlink() or path.exists():
+        raise RunError(f"{path} exists: choose another file with {option}, or remove it")
+    check_writable(path, option)
+
+
 def _remove(paths: Iterable[Path]) -> None:
     """Take away what there is of these files, as far as that can be done."""
     for path in paths:

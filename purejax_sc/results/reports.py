@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, check_writable
 
 REPORTS = "reports"  # the only key of such a file; the newest is the last
 
@@ -29,8 +29,17 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
     return reports
 
 
-def with_report(reports: Sequence[dict[str, Any]], report: dict[str, Any], found: Sequence[str]) -> bytes:
-    """A file of the reports and a new one, which replaces those of the same settings.
+def check_reports(path: Path) -> None:
+    """Raise RunError for a file that no report can be added to, before there is one."""
+    read_reports(path)
+    if path.parent.is_dir():  # else there is no run, which is told in other words
+        check_writable(path)
+
+
+def with_report(path: Path, report: dict[str, Any], found: Sequence[str]) -> bytes:
+    """The reports of a file and a new one, which replaces those of the same settings. Raises RunError.
+
+    The file is read only now: another command may have added its own meanwhile.
 
     found: the keys of what was found and of how it was asked for; all others are settings.
     """
@@ -38,6 +47,6 @@ def with_report(reports: Sequence[dict[str, Any]], report: dict[str, Any], found
     def settings(x: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in json.loads(json.dumps(x)).items() if key not in found}
 
-    kept = [earlier for earlier in reports if settings(earlier) != settings(report)]
+    kept = [earlier for earlier in read_reports(path) if settings(earlier) != settings(report)]
     text = json.dumps({REPORTS: [*kept, report]}, indent=2, allow_nan=False)
     return f"{text}\n".encode()

@@ -34,6 +34,7 @@ from purejax_sc.envs.base import DriverState
 from purejax_sc.results.files import RunError, reason, remedy, replace_file
 from purejax_sc.results.lock import UNLOCKED, Lock
 from purejax_sc.runs import agent_file, digests
+from purejax_sc.runs.begun import refuse_other_seeds
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, NEWEST, difference, explain
 from purejax_sc.training import devices, replay
 from purejax_sc.training.devices import Layout
@@ -202,11 +203,7 @@ class Checkpoints:
         key = difference(_config(self._out, facts), self._config)
         if key:
             raise RunError(f"the checkpoints in {self._out} are of a run with another {key}: use another --out")
-        if facts["seeds"] != self._seeds:
-            raise RunError(
-                f"{self._out} was trained with seeds {facts['seeds'][0]} to {facts['seeds'][-1]}: resume with"
-                f" --seeds {len(facts['seeds'])}"
-            )
+        refuse_other_seeds(self._out, facts["seeds"], self._seeds)
 
     def _read(self, done: int, facts: Facts, shapes: AnyState, fresh: Callable[[], AnyState], warn: Warn) -> AnyState:
         """The states of one checkpoint, on their devices."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from purejax_sc.config import ConfigError
 from purejax_sc.results.curves import carried_forward, final_returns, summarise
 from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.runs import collection
@@ -50,6 +51,10 @@ def sweep(
       and RunError, and KeyboardInterrupt when the process is asked to stop; what was done stays.
     """
     settings = parse(name, words)
+    if len(settings) == 1:
+        raise ConfigError(
+            "nothing is swept: give a key several values, as in hyper.learning_rate=1e-4,1e-3, or use purejax-sc train"
+        )
     arms = [Arm(directory_name(setting), setting.config) for setting in settings]
     facts: list[dict[str, Any]] = []
     with collection.directory(out, resume, collection.RUNS, progress.say):
@@ -65,8 +70,7 @@ def sweep(
 
 def directory_name(setting: Setting) -> str:
     """What the directory of a setting is called."""
-    words = " ".join(f"{key}={value}" for key, value in setting.values.items()).replace("/", "_")
-    return words or "all"
+    return " ".join(f"{key}={value}" for key, value in setting.values.items()).replace("/", "_")
 
 
 def _fact(outcome: collection.Outcome) -> dict[str, Any]:

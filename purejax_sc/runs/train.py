@@ -19,6 +19,7 @@ from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs.host import HostEnvs, HostProgram
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.results.lock import UNLOCKED, Lock, drop_if_empty, is_free
+from purejax_sc.runs import begun
 from purejax_sc.runs.checkpoint import Checkpoints, Restored
 from purejax_sc.runs.directory import CHECKPOINTS, check_same, claim_directory, start_directory, write_config
 from purejax_sc.runs.grid import as_program
@@ -52,7 +53,7 @@ class Factories(NamedTuple):
     """
 
     make_trainer: Callable[..., Trainer] = anakin.make_trainer
-    make_spec: Callable[[Config], EnvSpec] = envs.make_spec
+    make_spec: Callable[[Config], EnvSpec] = envs.make_played_spec
     make_host_envs: Callable[[Config, int, int], HostEnvs] = envs.make_host_envs
     make_host_program: Callable[[Config, int, int], HostProgram] = envs.make_host_program
 
@@ -168,6 +169,10 @@ def _train(
     progress = progress if first else SILENT
     compile_ = _prepare(job, layout, resume, progress, factories)  # before anything is written
     with _claimed(job.home, job.config, force, resume, progress) as lock:
+        summary = _taken_up(job) if resume and job.strict else None
+        if summary is not None:
+            progress.say(f"{job.home} is complete: nothing is left to train")
+            return [summary]
         with compiling(), progress.busy("compiling"):
             program = compile_()
         progress.say(f"compiled in {program.seconds:.1f} s")
@@ -182,6 +187,16 @@ def _train(
             _hand_over(run, layout, states)
             shutil.rmtree(job.home.rename(job.home.with_name(f"{job.home.name}{DONE}")))
         return summaries
+
+
+def _taken_up(job: _Job) -> dict[str, Any] | None:
+    """The summary of a run that is complete, None for one to go on with. Raises RunError for other seeds than its own.
+
+    All processes come to the same end.
+    """
+    begun.check_seeds(job.home, job.seeds)
+    summary = begun.complete(job.home, job.config, job.seeds)
+    return None if devices.any_process(summary is None) else summary
 
 
 def _write_configs(job: _Job) -> None:
@@ -239,6 +254,8 @@ def _restore(run: _Run) -> Restored | None:
     """Where an earlier part of the run got to, None if nowhere; the recorder takes up its rows. Raises RunError."""
     restored = run.checkpoints.restore(run.program.shapes, run.program.init, run.progress.say)
     if restored:
+        if envs.is_host(run.job.config):
+            run.progress.say("games on the host cannot be saved: their episodes begin anew")
         run.recorder.resume(restored.done * run.job.config.updates_per_iteration, restored.run_seconds, restored.rows)
     return restored
 

@@ -12,6 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from purejax_sc.config import Config, ConfigError
+from purejax_sc.config.envs import FAMILIES, family_of
+from purejax_sc.config.words import advice, quote
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots
 from purejax_sc.results.curves import Curves, carried_forward, on_grid, read_curves
@@ -52,13 +54,13 @@ def run(
     `compiling` and `factories` are those of `runs.train`.
 
     Returns:
-      The contents of atari57.json, see `report`. Raises ConfigError for an unknown game, before anything is written,
-      RunError for a directory of another run, and KeyboardInterrupt.
+      The contents of atari57.json, see `report`. Raises ConfigError for an unknown game and for a configuration of no
+      Atari, before anything is written, RunError for a directory of another run, and KeyboardInterrupt.
     """
+    _check(config, games)
     configs = {game: config.model_copy(update={"env": f"atari/{game}"}) for game in games}
-    unknown = [game for game in games if game not in SCORES]
-    if unknown:
-        raise ConfigError(f"unknown game {unknown[0]!r}: choose from {', '.join(SCORES)}")
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is no directory: choose another --out")
     for game, wanted in configs.items():
         if (out / game).exists():
             check_same(out / game, wanted)
@@ -80,6 +82,20 @@ def run(
             progress.say(f"{game}: {error}")
         report(out, command)
     return report(out, command)
+
+
+def _check(config: Config, games: Sequence[str]) -> None:
+    """Raise ConfigError for other games, and for a configuration of other environments, whose numbers mean nothing."""
+    if family_of(config.env) != FAMILIES["atari"]:
+        raise ConfigError(f"env={quote(config.env)} is no Atari game: give a configuration of one, such as atari")
+    for game in games:
+        if game not in SCORES:
+            raise ConfigError(f"unknown game {quote(game)}: {advice(game, SCORES)}")
+
+
+def written(out: Path) -> list[Path]:
+    """The files of a report; without a picture where no game has a curve."""
+    return [path for path in (out / f"atari57.{form}" for form in ("csv", "json", "png")) if path.exists()]
 
 
 def report(out: Path, command: str | None = None) -> dict[str, Any]:

@@ -513,9 +513,10 @@ def test_a_missing_engine_is_named_with_its_cure(monkeypatch, name) -> None:
         monkeypatch.setitem(sys.modules, module, None)
     config = load("atari", [f"atari.backend={name}"])
     assert envs.make_spec(config).num_actions == 18  # needs no engine
-    with pytest.raises(ConfigError) as caught:
-        envs.make_host_envs(config, 2, 0)
-    assert f"needs the package {package}: pip install 'purejax-sc[atari]'" in str(caught.value)
+    for needs_it in (lambda: envs.make_host_envs(config, 2, 0), lambda: envs.make_played_spec(config)):
+        with pytest.raises(ConfigError) as caught:
+            needs_it()
+        assert f"needs the package {package}: pip install 'purejax-sc[atari]'" in str(caught.value)
 
 
 @pytest.mark.parametrize("action", [[0, 18], [-1, 0], [0], [0, 0, 0]])

@@ -303,7 +303,7 @@ def test_command_says_what_the_interval_of_an_only_seed_is_over(here, capsys):
         assert picture.format == "PNG"
 
 
-def test_earlier_evaluations_are_kept(here, capsys) -> None:
+def test_earlier_evaluations_are_kept(here, capsys, monkeypatch) -> None:
     run = agents.save(make_agents(), Path("run"))
 
     def kept() -> list[dict]:
@@ -312,6 +312,16 @@ def test_earlier_evaluations_are_kept(here, capsys) -> None:
     for words in ("--episodes 2", "--episodes 3", "--episodes 2"):
         assert main(shlex.split(f"evaluate run {words}")) == 0
     assert [report["episodes"] for report in kept()] == [3, 2]
+
+    # what another command adds meanwhile is kept
+    def load_slowly(path: Path, say, load=evaluate.load_agents):
+        (run / evaluate.FILE).write_text(json.dumps({"reports": [*kept(), {"env": "other"}]}))
+        return load(path, say)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "load_agents", load_slowly)
+        assert main(shlex.split("evaluate run --episodes 2")) == 0
+    assert [report.get("episodes") for report in kept()] == [3, None, 2]
     # a file of 0.1.0 is one report
     (run / evaluate.FILE).write_text(json.dumps(kept()[0]))
     assert main(shlex.split("evaluate run --episodes 2 --seed 1")) == 0
@@ -365,12 +375,14 @@ def garnet(tmp_path_factory) -> Path:
         ("evaluate run --simulations 2,x", "several as in 8,32,128"),
         ("evaluate run --render film.mp4", ".gif"),
         ("evaluate run --render film", ".png"),
-        ("evaluate run --render nowhere/film.gif", "make the directory nowhere"),
+        ("evaluate run --render nowhere/film.gif", "nowhere is not a directory: make it, or choose another place with"),
+        ("evaluate run --render kept.gif", "kept.gif exists: choose another file with --render, or remove it"),
         ("evaluate run --render film.gif", "cannot draw garnet"),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(here, garnet, capsys, command, words):
     Path("run").symlink_to(garnet)
+    Path("kept.gif").touch()
     assert_refused(capsys, command, words)
 
 

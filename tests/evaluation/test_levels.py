@@ -8,6 +8,7 @@ from PIL import Image
 
 from purejax_sc.cli.commands import main
 from purejax_sc.envs import boxoban
+from purejax_sc.evaluation import levels
 
 EASY = ["positions=256", "--difficulty", "40"]
 
@@ -35,14 +36,19 @@ def test_levels_are_written_and_drawn(tmp_path: Path, capsys) -> None:
         (["--out", "levels.npy", "--difficulty", "2"], "levels.depth=2"),
         (["--out", "levels.npy", "dept=40"], "did you mean 'levels.depth'?"),
         (["--out", "levels.npy", "file=none.txt"], "cannot read levels from none.txt"),
-        (["--out", "there.npy"], "there.npy exists"),
+        (["--out", "there.npy"], "there.npy exists: choose another file with --out"),
+        (["--out", "levels.npy", "--render", "there.png"], "there.png exists: choose another file with --render"),
+        (["--out", "nowhere/levels.npy"], "nowhere is not a directory: make it, or choose another place with --out"),
+        (["--out", "levels.npy", "--render", "nowhere/x.png"], "choose another place with --render"),
     ],
 )
-def test_mistakes_are_one_line(words, message, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_mistakes_are_one_line_before_any_work(words, message, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(levels, "generate", None)
     (tmp_path / "there.npy").write_text("")
+    (tmp_path / "there.png").write_text("")
     assert main(["levels", "--num", "5", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["there.npy"]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"there.npy": "", "there.png": ""}

@@ -358,6 +358,10 @@ def test_leftover_panels_and_unmatched_runs_are_drawn(here, capsys) -> None:
         ("none --out missing/image.png", "missing is not a directory"),
         ("none --out taken.png", "taken.png is a directory"),
         ("none --out none/metrics.png", "none/metrics.csv exists and is no table"),
+        (
+            "none --out none/curves.png",
+            "none/curves.png exists and is no picture of this command: choose another --out",
+        ),
         ("none --aggregate median", "--aggregate"),
         ("bare", "bare holds no config.yaml"),
         ("blank", "blank holds no config.yaml"),
@@ -371,6 +375,7 @@ def test_mistakes_are_one_line_and_write_nothing(two_runs, capsys, command: str,
     write_run("blank", [10], [0], config="seed: 1\n")
     write_run("young", [10], [0], [NAN])
     Path("taken.png").mkdir()
+    Path("none/curves.png").write_text("of training")
     before = {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")}
     assert main(["plot", *shlex.split(command)]) == 2
     captured = capsys.readouterr()
@@ -379,6 +384,19 @@ def test_mistakes_are_one_line_and_write_nothing(two_runs, capsys, command: str,
     assert captured.err.count("\n") == 1
     assert words in captured.err
     assert {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")} == before
+
+
+def test_own_files_are_replaced_and_others_only_by_force(two_runs, capsys) -> None:
+    assert main(["plot", "none"]) == 0
+    own = Path("compare.png").read_bytes()
+    assert main(["plot", "none", "direct"]) == 0
+    assert Path("compare.png").read_bytes() != own
+    Path("photo.png").write_text("not ours")
+    assert main(["plot", "none", "--out", "photo.png"]) == 2
+    assert Path("photo.png").read_text() == "not ours"
+    assert main(["plot", "none", "--out", "photo.png", "--force"]) == 0
+    assert Path("photo.png").read_bytes() == own
+    assert main(["plot", "none", "--out", "photo.png"]) == 0  # now it is
 
 
 def test_a_full_disk_leaves_both_old_files(two_runs, capsys, monkeypatch) -> None:

@@ -22,6 +22,7 @@ from purejax_sc.cli.commands import main
 from purejax_sc.config import Config
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import checkpoint, digests
+from purejax_sc.runs import train as runs
 from purejax_sc.runs.directory import difference
 from purejax_sc.runs.train import train
 from purejax_sc.training import replay
@@ -87,6 +88,30 @@ def test_resuming_a_complete_run_changes_nothing(tmp_path: Path) -> None:
     summary = count(tmp_path / "run", overrides=EVERY, resume=True)
     assert table(tmp_path / "run") == before
     assert (summary["status"], summary["updates"]) == ("complete", 16)
+
+
+def test_a_complete_run_is_said_to_be_so_without_compiling(whole: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    monkeypatch.setattr(runs, "compile_program", None)
+    assert main(["train", *SMOKE[1:5], "--resume", "--out", str(whole)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == f"{whole} is complete: nothing is left to train\n"
+    assert captured.out.startswith("final return")
+    assert {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "curves.png", "checkpoints/16/digests.json"])
+def test_a_complete_run_that_lacks_a_file_is_gone_on_with(tmp_path: Path, name: str) -> None:
+    count(tmp_path / "run", overrides=EVERY)
+    before = table(tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    if name == "metrics.csv":
+        with pytest.raises(RunError, match="lacks rows of this run before update 16"):
+            count(tmp_path / "run", overrides=EVERY, resume=True)
+        return
+    assert count(tmp_path / "run", overrides=EVERY, resume=True)["status"] == "complete"
+    assert table(tmp_path / "run") == before
+    assert (tmp_path / "run" / name).exists()
 
 
 def test_rows_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
@@ -164,8 +189,9 @@ def test_foreign_directories_are_not_resumed(tmp_path: Path, capsys) -> None:
         checkpoint.load_agents(tmp_path, pytest.fail)
 
 
-def test_another_number_of_seeds_is_not_resumed(tmp_path: Path) -> None:
+def test_another_number_of_seeds_is_refused_before_anything_is_compiled(tmp_path: Path, monkeypatch) -> None:
     stop_counting(tmp_path / "run", 8)
+    monkeypatch.setattr(runs, "compile_program", None)
     before = (tmp_path / "run" / "metrics.csv").read_text()
     with pytest.raises(RunError, match="was trained with seeds 0 to 1: resume with --seeds 2"):
         count(tmp_path / "run", num_seeds=3, resume=True)

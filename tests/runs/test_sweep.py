@@ -119,6 +119,16 @@ def test_mistakes_are_named(word: str, message: str) -> None:
         parse("smoke", word.split())
 
 
+@pytest.mark.parametrize("words", [[], ["sc.unroll=2"]])
+def test_a_sweep_of_one_setting_is_refused(tmp_path: Path, capsys, words: list[str]) -> None:
+    assert main(["sweep", "smoke", *words, "--out", str(tmp_path / "new")]) == 2
+    assert capsys.readouterr().err == (
+        "purejax-sc: nothing is swept: give a key several values, as in hyper.learning_rate=1e-4,1e-3, or use"
+        " purejax-sc train\n"
+    )
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_value_for_all_settings_may_be_that_of_an_arm_beside_its_baseline() -> None:
     settings = parse("smoke", ["sc.update=none,direct", "sc.unroll=2"])
     assert [setting.config.sc.unroll for setting in settings] == [2, 2]

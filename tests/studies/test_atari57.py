@@ -10,7 +10,7 @@ from helpers.configs import make_envs
 from helpers.configs import small_host as config
 from helpers.runs import Watch
 
-from purejax_sc.config import ConfigError
+from purejax_sc.config import ConfigError, load
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results.curves import Curves
 from purejax_sc.results.files import RunError
@@ -55,6 +55,7 @@ def test_games_are_trained_scored_and_left_alone_when_done(tmp_path):
     )
     assert rows["Qbert"]["status"] == "no metrics"
     assert first["aggregate"]["games"] == 1
+    assert [path.name for path in atari57.written(tmp_path)] == ["atari57.csv", "atari57.json", "atari57.png"]
     assert json.loads((tmp_path / "atari57.json").read_text()) == first
     trained.clear()
     second = atari57.run(small, ["Pong", "Breakout"], tmp_path, factories=factories)
@@ -66,12 +67,17 @@ def test_games_are_trained_scored_and_left_alone_when_done(tmp_path):
 def test_mistakes_are_found_before_anything_is_written(tmp_path):
     trained: list[str] = []
     factories = make_factories(trained)
-    with pytest.raises(ConfigError, match="unknown game 'pong': choose from Alien, "):
+    with pytest.raises(ConfigError, match="unknown game 'pong': did you mean 'Pong'"):
         atari57.run(config(), ["pong"], tmp_path / "new", factories=factories)
     assert not (tmp_path / "new").exists()
     with pytest.raises(ConfigError, match=r"replay\.capacity=1000000000000 takes"):
         atari57.run(config(replay={"capacity": 10**12}), ["Pong"], tmp_path / "new", factories=factories)
     assert not (tmp_path / "new").exists()
+    with pytest.raises(ConfigError, match="env='garnet' is no Atari game: give a configuration of one, such as atari"):
+        atari57.run(load("garnet"), ["Pong"], tmp_path / "new", factories=factories)
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="file is no directory: choose another --out"):
+        atari57.run(config(), ["Pong"], tmp_path / "file", factories=factories)
     (tmp_path / "Pong").mkdir()
     (tmp_path / "Pong/config.yaml").write_text("env: atari/Pong\n")
     with pytest.raises(RunError, match="Pong was trained with another "):

@@ -240,7 +240,9 @@ def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, w
     program.close()
     assert states.learner.updates.tolist() == [5]
     assert states.replay.size == (4 if where == "left out" else 16 + 4)
-    summary = counters.train(whole, tmp_path / "run", resume=True)
+    watch = Watch()
+    summary = counters.train(whole, tmp_path / "run", resume=True, progress=watch)
+    assert "games on the host cannot be saved: their episodes begin anew" in watch.said
     assert summary["updates"] == 8
     assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 5
 

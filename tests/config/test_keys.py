@@ -1,0 +1,102 @@
+"""Keys: each has a meaning, and what is shown of them is what the code says."""
+
+from pathlib import Path
+
+import pytest
+
+from purejax_sc import config
+from purejax_sc.cli.commands import main
+from purejax_sc.config import NetworkConfig, keys
+from purejax_sc.config.keys import Key
+
+PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[tuple[str, str], Key]:
+    return {(key.name, key.kind): key for key in keys.read_keys()}
+
+
+def test_the_page_is_what_the_code_says(known: dict[tuple[str, str], Key]) -> None:
+    cure = "run: purejax-sc keys --markdown > docs/keys.md"
+    assert PAGE.read_text(encoding="utf-8") == keys.to_markdown(list(known.values())), cure
+
+
+def test_every_key_and_section_has_a_meaning(known: dict[tuple[str, str], Key]) -> None:
+    assert [key.name for key in known.values() if not key.meaning.endswith((".", ")"))] == []
+    assert [name for name, section in keys.sections().items() if not keys.summary(section)] == []
+
+
+def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
+    names = {name for name, _ in known}
+    shipped = (config.to_tree(config.load(path.stem)) for path in config.CONFIG_DIR.glob("*.yaml"))
+    assert {name for tree in shipped for name in config.files.flat(tree)} <= names
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "default", "values", "paper"),
+    [
+        ("env", "", "", "text", "Atari: atari/Pong; Sokoban: jumanji/Sokoban; Go: pgx/go_9x9"),
+        ("hyper.learning_rate", "", "0.0003", "number from 0", "Atari, Sokoban: 0.0003; Go: 0.0002"),
+        ("hyper.moment_decay", "", "0.99", "number from 0 below 1", ""),
+        ("hyper.gates", "", "null", "list of numbers from 0 to 1 or null", ""),
+        ("muesli.unroll", "", "5", "integer from 1 to 1_000", "5"),
+        ("muesli.samples", "", "16", "integer from 1", "16"),
+        ("muesli.bins_max", "", "300", "number above 0", ""),
+        ("sc.policy", "", "pi", "pi, epsilon, avoid_first, original, module:name", "Atari, Go: epsilon; Sokoban: pi"),
+        ("train.replay_share", "", "0.8667", "number from 0 to 1", "Atari: 0.8667; Sokoban: 0.1; Go: 0"),
+        ("replay.capacity", "", "100_000", "integer from 1", "Atari: 2_250_000; Sokoban: 9_000_000"),  # Go has none
+        ("host.actors", "", "2", "integer from 1 to 1_024", "Atari: 3"),
+        ("env_options.map_name", "", "null", "4x4, 8x8 or null", ""),
+        ("network.strides", "impala", "null", "list of integers from 1 or null", "Atari: null; Sokoban: [1, 1, 2, 2]"),
+        ("network.blocks", "muzero", "6", "integer from 1 to 1_000", "Go: 6"),
+        ("network.kind", "", "mlp", "mlp, minatar, impala, resnet, muzero, module:name",
+         "Atari, Sokoban: impala; Go: muzero"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_key(
+    known: dict[tuple[str, str], Key], name: str, kind: str, default: str, values: str, paper: str
+) -> None:
+    assert known[name, kind][:5] == (name, kind, default, values, paper)
+
+
+@pytest.mark.parametrize("name", ["smoke", "atari", "sokoban", "go_9x9"])
+def test_a_configuration_with_meanings_is_the_same(name: str) -> None:
+    loaded = config.load(name)
+    text = keys.explained(loaded)
+    assert config.from_tree(config.read(text)) == loaded
+    assert all("#" in line for line in text.splitlines() if not line.lstrip().startswith("- "))
+
+
+@pytest.mark.parametrize("file", ["a # b", "a: b", "- a", "x" * 100 + " y" * 50, "a\n  - b\n\nc", "'\n#"])
+def test_text_that_looks_like_yaml_stays_what_it_is(file: str) -> None:
+    loaded = config.load("atari_small", ["replay.file=x"])
+    loaded = loaded.model_copy(update={"replay": loaded.replay.model_copy(update={"file": file})})
+    assert config.from_tree(config.read(keys.explained(loaded))) == loaded
+
+
+def test_sections_of_the_users_own_have_meanings_where_there_is_source() -> None:
+    class Own(NetworkConfig):
+        width: int = 3
+        """Of the latent,
+        in units."""
+        depth: int = 4  # a comment is none
+
+    assert keys.meanings(Own) == keys.meanings(NetworkConfig) | {"width": "Of the latent, in units."}
+    scope: dict[str, type] = {"NetworkConfig": NetworkConfig}
+    exec("class Prompt(NetworkConfig):\n    width: int = 3\n    'Unseen.'", scope)
+    assert keys.meanings(scope["Prompt"]) == keys.meanings(NetworkConfig)
+
+
+def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "NOISE"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[::2]] == ["sc.target_network", "sc.noise_on", "hyper.latent_noise"]
+    assert printed[2:4] == [
+        "sc.noise_on = none   [none, encoding, model] [paper's size: Atari, Go: encoding; Sokoban: none]",
+        "    N7: what hyper.latent_noise multiplies.",
+    ]
+    assert main(["keys", "no such"]) == 2
+    assert capsys.readouterr().err == (
+        "purejax-sc: no key has 'no such' in its name or meaning: purejax-sc keys shows all\n"
+    )
