@@ -32,7 +32,8 @@ def find_agent(name: str) -> str:
     shipped = sorted(path.name for path in AGENTS.glob("*") if path.is_dir())
     if plain in shipped:
         return f"{AGENTS / plain}{colon}{search}"
-    raise RunError(f"{name} is no directory: give one that train or export wrote, or {', '.join(shipped) or 'none'}")
+    known = f", or a shipped agent: {', '.join(shipped)}" if shipped else ""
+    raise RunError(f"{name} is no directory: give one that train or export wrote{known}")
 
 
 def open_game(name: str, options: MatchOptions, seed: int | None, say: Say) -> BoardGame:

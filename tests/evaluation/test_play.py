@@ -178,7 +178,8 @@ def test_what_cannot_be_played_against_is_said_in_one_line(run, tmp_path, capsys
     monkeypatch.setattr(play, "AGENTS", tmp_path)
     (tmp_path / "xo").symlink_to(run)
     assert main(["play", "ox"]) == 2
-    assert capsys.readouterr().err == "purejax-sc: ox is no directory: give one that train or export wrote, or xo\n"
+    said = capsys.readouterr().err
+    assert said == "purejax-sc: ox is no directory: give one that train or export wrote, or a shipped agent: xo\n"
     assert main(["play", "random"]) == 2
     assert main(["play", str(run), "--agent", "5"]) == 2
     assert "has no seed 5: choose --agent from 3, 4" in capsys.readouterr().err
