@@ -481,8 +481,7 @@ def export(directory: Path, out: Path, agent: int | None) -> None:
         from purejax_sc.evaluation.export import export as export_agent
 
         facts = export_agent(directory, out, agent, speaker())
-    tables.print_facts(facts)
-    click.echo(f"wrote {out}")
+    click.echo(f"wrote {out}: the agent of seed {facts['seed']}, {facts['bytes'] / 1024:,.0f} KiB")
 
 
 @cli.command()

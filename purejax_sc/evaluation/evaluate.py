@@ -94,7 +94,7 @@ def evaluate(
         say(text)
         files[image] = render.encode(draw(frames), image.suffix)
     replace_files(files)
-    if image is not None:
+    if image is not None and events.are_in(Path(directory)):
         events.show(Path(directory), "episode", files[image], agents.config.train.env_steps)
     return report
 

@@ -90,6 +90,11 @@ class Events:
             raise unwritable(self._out, error) from None
 
 
+def are_in(out: Path) -> bool:
+    """Whether a directory has events, as that of a run has and that of an exported agent has not."""
+    return any(out.glob("events.out.tfevents.*"))
+
+
 def show(out: Path, name: str, data: bytes, step: int) -> None:
     """Add a picture to the events of a run that is over. Raises RunError."""
     # nothing comes again: no event has such a step

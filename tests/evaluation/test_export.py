@@ -11,6 +11,7 @@ from helpers import agents
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree, load
 from purejax_sc.evaluation import export
+from purejax_sc.evaluation.play import AGENTS
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import agent_file
 from purejax_sc.runs.checkpoint import load_agents
@@ -72,6 +73,13 @@ def test_a_file_of_another_version_is_refused(kept, tmp_path) -> None:
     facts = {"version": "9.0", "config": {"env": "gymnax/Catch-bsuite", "novelty": 1}}
     with pytest.raises(RunError, match=r"novelty.*: use version 9.0, which wrote it"):
         load_agents(rewritten(kept, tmp_path, facts=np.array(json.dumps(facts))), pytest.fail)
+
+
+@pytest.mark.parametrize("directory", sorted(path.parent for path in AGENTS.glob("*/agent.npz")), ids=lambda x: x.name)
+def test_shipped_agents_can_be_loaded_and_are_small(directory) -> None:
+    assert load_agents(directory, pytest.fail).config == load(directory / "config.yaml")
+    assert (directory / agent_file.FILE).stat().st_size < 2_000_000
+    assert f"`{directory.name}`" in (AGENTS / "README.md").read_text(encoding="utf-8")
 
 
 def test_nothing_is_overwritten_or_left_behind(run, kept, tmp_path, capsys) -> None:

@@ -63,9 +63,11 @@ def test_a_run_has_its_numbers_its_settings_and_its_curves(tmp_path) -> None:
 
 
 def test_a_film_is_added_to_a_run_that_is_over_and_hides_nothing(tmp_path) -> None:
+    assert not events.are_in(tmp_path)
     first = events.Events(tmp_path, 0)
     first.add({"losses/loss": 1.0}, 100)
     first.close()
+    assert events.are_in(tmp_path)
     events.show(tmp_path, "episode", PIXEL, 100)
     assert values(tmp_path)["episode"].image.width == 1
     starts = [event.step for event in read(tmp_path) if event.HasField("session_log")]
