@@ -89,15 +89,20 @@ def play(env: Env, model: Model, params: Params, key: Key, config: Config, optio
     """
     key_begin, key_steps = jax.random.split(key)
     choose = make_choices(config, model, env.spec)["sampled" if options.sampled else "greedy"]
-    stream = jax.jit(lambda key: real_play.begin(env, model, key, options.episodes))(key_begin)
+    begin = jax.jit(lambda key: real_play.begin(env, model, key, options.episodes))
     go_on = jax.jit(lambda params, x, key: real_play.play_on(env, model, params, choose, x, key, CHUNK))
-    program = memory.compiled(go_on, (params, stream, key_steps), "--episodes")
+    # before anything is begun: that alone might be too much
+    program = memory.compiled(go_on, (params, jax.eval_shape(begin, key_begin), key_steps), "--episodes")
+    stream = begin(key_begin)
     chunks: list[Play] = []
-    over = np.zeros(options.episodes, bool)
+    over, held = np.zeros(options.episodes, bool), 0
     while not over.all() and CHUNK * len(chunks) <= options.max_steps:
         stream, chunk = program(params, stream, jax.random.fold_in(key_steps, len(chunks)))
         chunks.append(jax.device_get(chunk._replace(env=(), carry=())))
         over |= (chunks[-1].discount == 0).any(axis=0)
+        held += sum(x.nbytes for x in jax.tree.leaves(chunks[-1]))
+        # all of it is needed a second time, to imagine from
+        memory.check(held, memory.free_on_host(), "this machine", "--episodes or --max-steps")
     return jax.tree.map(lambda *x: np.concatenate(x)[: options.max_steps + 1], *chunks)
 
 

@@ -23,7 +23,9 @@ FILM_REPORT = 20  # steps after which it is said how far the film has come
 SIZE, FILM_DPI = (11.0, 6.2), 96  # of the figure in inches, pixels of a film per inch
 WINDOW = 100  # steps on the axis of time
 MOST_ACTIONS = 10  # side by side
-LEAST_SHARE = 0.1  # of an episode's range of values, which a panel shows at least: smaller wiggles look small
+# What the axis of a panel shows at least, as a share of the episode's range of values and as a number: smaller wiggles
+# look small.
+LEAST_SHARE, LEAST = 0.1, 1e-3
 
 Say = Callable[[str], None]
 
@@ -185,8 +187,9 @@ def _errors_by_k(axes: Axes, scene: Scene, t: int) -> None:
     axes.plot(k[:-1], sc_error[:, t], "x", color=TARGET)
     axes.plot(k, scene.value_gap, color=GAP, label="$|v^k - v(s_{t+k})|$")
     axes.plot(k[1:], gap[:, t], "o", color=GAP)
-    usual = np.quantile(_known(sc_error, gap), 0.98)
-    axes.set_ylim(0, 1.1 * max(usual, *_known(scene.sc_error, scene.value_gap), 1e-6))
+    usual = np.quantile(_known(sc_error, gap), [0.98])  # of the episode: a film's axis moves for rare errors only
+    shown = _known(usual, sc_error[:, t], gap[:, t], scene.sc_error, scene.value_gap)
+    axes.set_ylim(0, 1.1 * max(*shown, LEAST))
     _finish(axes, "error (lines: mean)", len(x.reward))
 
 
@@ -214,7 +217,7 @@ def _known(*values: AnyArray) -> np.ndarray:
 def _limits(values: np.ndarray, whole: AnyArray) -> tuple[float, float]:
     """Of an axis for these values: a little more than they need, and never a small share of what is seen elsewhere."""
     low, high = values.min(), values.max()
-    half = max((high - low) / 2, LEAST_SHARE * np.ptp(whole) / 2, 1e-6)
+    half = max((high - low) / 2, LEAST_SHARE * np.ptp(whole) / 2, LEAST)
     return (low + high) / 2 - 1.15 * half, (low + high) / 2 + 1.15 * half
 
 

@@ -61,7 +61,7 @@ def imagine(
     params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(config, agents.learner))
     key = jax.random.fold_in(jax.random.key(options.seed), agents.seeds[row])
     say(f"seed {agents.seeds[row]}: {options.episodes} episode(s), {options.depth} imagined steps from every real one")
-    frames, imagined, by_k = look(config, env, params, key, options)
+    frames, imagined, by_k = look(config, env, params, key, options, say)
     if image is not None:
         scene = Scene(
             env=config.env,
@@ -87,12 +87,13 @@ def imagine(
 
 
 def look(
-    config: Config, env: Env, params: Params, key: Key, options: ImaginationOptions
+    config: Config, env: Env, params: Params, key: Key, options: ImaginationOptions, say: Say
 ) -> tuple[np.ndarray, Imagined, dict[str, np.ndarray]]:
     """Play and imagine: frames [T, *obs_shape] of the first episode, what was imagined, and the means by k."""
     key_play, key_imagine = jax.random.split(key)
     model = make_model(config, env.spec)
     played = imagination.play(env, model, params, key_play, config, options)
+    say("played; now it imagines")
 
     def numbers(params: Params, played: Play, key: Key) -> tuple[Imagined, dict[str, Array]]:
         found = imagination.imagine(model, params, env.spec, played, key, config.hyper.discount, options)

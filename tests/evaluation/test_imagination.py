@@ -15,8 +15,8 @@ from helpers.table_models import STATES, filled, table_model, tables
 from PIL import Image
 
 from purejax_sc.cli.commands import main
-from purejax_sc.config import from_tree
-from purejax_sc.evaluation import imagination, imagination_figure
+from purejax_sc.config import ConfigError, from_tree
+from purejax_sc.evaluation import imagination, imagination_figure, imagine
 from purejax_sc.evaluation.imagination import COLUMNS, ImaginationOptions, Imagined
 from purejax_sc.evaluation.imagination_figure import Scene
 from purejax_sc.evaluation.real_play import Play
@@ -173,6 +173,15 @@ def test_in_a_game_of_two_values_are_the_movers() -> None:
     assert by_k["return_gap"] == [0, 0, 0]
 
 
+def test_what_does_not_fit_in_memory_is_refused_before_it_is_there(monkeypatch) -> None:
+    with pytest.raises(ConfigError, match="lower --episodes to less than 1%"):
+        look(agent(), episodes=10**11)
+    monkeypatch.setattr(imagination.memory, "free_on_host", lambda: 2**20)
+    monkeypatch.setattr(imagination.memory, "check_program", lambda *_: None)
+    with pytest.raises(ConfigError, match="lower --episodes or --max-steps"):
+        look(agent(logits=STAY, root_logits=STAY), episodes=100, max_steps=10**9)
+
+
 # The picture
 
 
@@ -305,3 +314,10 @@ def test_mistakes_are_one_line_and_write_nothing(here, capsys, words, cure) -> N
     assert told.err.splitlines()[-1].startswith("purejax-sc: ")
     assert cure in told.err
     assert contents() == before
+
+
+def test_environments_on_the_host_are_refused(monkeypatch, capsys) -> None:
+    atari = agents.Agents(from_tree({"env": "atari/Pong", "network": {"kind": "impala"}}), [0], ())
+    monkeypatch.setattr(imagine, "load_agents", lambda directory, say: atari)
+    assert main(["imagine", "run"]) == 2
+    assert "runs on the host and cannot be compiled" in capsys.readouterr().err
