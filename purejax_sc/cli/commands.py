@@ -337,6 +337,58 @@ def evaluate(
 
 
 @cli.command()
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--agent", type=click.IntRange(min=0), help="Seed of the run whose agent it is.  [default: the first]")
+@click.option("--episodes", type=click.IntRange(min=1), default=8, show_default=True, help="For the table.")
+@click.option("--max-steps", type=click.IntRange(min=1), default=2_500, show_default=True, help="Cut longer episodes.")
+@click.option("--depth", type=click.IntRange(1, 50), help="Imagined steps.  [default: steps of the model in training]")
+@click.option("--sampled", is_flag=True, help="Draw actions from the policy instead of taking the likeliest.")
+@click.option("--taken", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
+@options.seed("Of the episodes and of the samples.")
+@click.option(
+    "--render", type=click.Path(path_type=Path), help="Draw the first episode: .png (a step) or .gif (a film)."
+)
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    help="The step to draw, or to begin the film with.  [default: the middle, or 0]",
+)
+def imagine(
+    directory: Path,
+    overrides: tuple[str, ...],
+    agent: int | None,
+    episodes: int,
+    max_steps: int,
+    depth: int | None,
+    sampled: bool,
+    taken: bool,
+    seed: int,
+    render: Path | None,
+    step: int | None,
+) -> None:
+    """Show what an agent of the run directory DIR imagines, beside what really comes.
+
+    At every step of whole episodes the policy is rolled out over the learned model: rewards and values of K imagined
+    steps. They are held against the rewards then paid, the root values of the states then reached and the return-to-go,
+    and against each other: the self-consistency error. KEY=VALUE changes the environment, as for evaluate.
+
+    Nothing is written but the picture. In games of two the agent plays both sides.
+    """
+    if step is not None and render is None:
+        raise click.UsageError("--step chooses what is drawn: add --render out.png or out.gif, or leave --step out")
+    with work("--episodes or --max-steps"):
+        from purejax_sc.evaluation import imagination
+        from purejax_sc.evaluation import imagine as imagining
+
+        how = imagination.ImaginationOptions(episodes, max_steps, depth, sampled, taken, seed)
+        report = imagining.imagine(directory, how, agent, render, step, speaker(), overrides)
+    tables.print_imagination(report, imagination.COLUMNS)
+    if render:
+        click.echo(f"wrote {render}")
+
+
+@cli.command()
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--num", type=click.IntRange(min=1), default=1_000, show_default=True, help="How many levels.")
 @options.out("New file: .npy or .txt.", required=True)

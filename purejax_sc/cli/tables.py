@@ -92,6 +92,22 @@ def print_diagnosis(report: dict[str, Any]) -> None:
     print_table([(name.replace("_", " "), _number(x["mean"]), _interval(x["interval"])) for name, x in scores])
 
 
+def print_imagination(report: dict[str, Any], meanings: dict[str, str]) -> None:
+    """One line per imagined step k, then what the columns mean."""
+    columns = report["by_k"].values()
+    rows = ([str(k), *(_number(column[k]) for column in columns)] for k in range(report["depth"] + 1))
+    print_table([("k", *(name.replace("_", " ") for name in report["by_k"])), *(tuple(row) for row in rows)])
+    click.echo()
+    print_table([(f"{name.replace('_', ' ')}:", text) for name, text in meanings.items()])
+    ended = "ended by a limit of time, for what follows which root values stand"
+    cut = f"; {report['cut']} {ended}" if report["cut"] else ""
+    click.echo(f"means over {report['steps']} steps of {report['episodes']} episode(s){cut}")
+    if report["two_player"]:
+        click.echo("the agent plays both sides: values count for the player to move, rewards for the one who moved")
+    if report["depth"] > report["trained_depth"]:
+        click.echo(f"in training the model was unrolled {report['trained_depth']} steps")
+
+
 def print_match(report: dict[str, Any]) -> None:
     """A round robin: pairs, then ratings. Against an engine: one line per seed, then one per run."""
     if "pairs" in report:

@@ -19,10 +19,12 @@ from matplotlib.figure import Figure
 from purejax_sc import memory
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent import losses
-from purejax_sc.agent.transforms import masked_logits, masked_mean
+from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
-from purejax_sc.envs import base, is_host, make_env
+from purejax_sc.envs import is_host, make_env
+from purejax_sc.evaluation import real_play
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
+from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import encode
@@ -30,7 +32,7 @@ from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
-from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params
 
 FILE, PICTURE = "diagnosis.json", "diagnosis.png"
 DEPTH = {  # of the model -> its title
@@ -58,18 +60,6 @@ class DiagnosisOptions(NamedTuple):
     states: int = 256
     actions: int = 64
     seed: int = 0
-
-
-class Play(NamedTuple):
-    """Real steps, [T, N, ...]. env, obs: before the action.   e, carry: obs encoded, and what is remembered then."""
-
-    env: Tree
-    obs: Observation
-    e: Array
-    carry: Tree
-    action: Array
-    reward: Array
-    discount: Array
 
 
 class Actions(NamedTuple):
@@ -164,17 +154,11 @@ def play(env: Env, model: Model, params: Params, key: Key, steps: int, num_envs:
     """A stream of real steps, in which episodes follow each other, by sampling the root policy."""
     key_env, key_steps = jax.random.split(key)
 
-    def step(x: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Play]:
-        state, carry = x
-        key_act, key_env = jax.random.split(key)
-        e, carry = model.encode(params.encoder, jax.tree.map(lambda leaf: leaf[None], state.obs), carry)
-        logits = masked_logits(model.root_policy(params.root_policy, e[0]), state.obs.legal)
-        action = jax.random.categorical(key_act, logits)
-        after, reward, discount, _ = base.step(env, key_env, state, action)
-        return (after, carry), Play(state.env, state.obs, e[0], carry, action, reward, discount)
+    def sampled(params: Params, e: Array, legal: Array, key: Key) -> Array:
+        return jax.random.categorical(key, masked_logits(model.root_policy(params.root_policy, e), legal))
 
-    begin = base.init(env, key_env, num_envs), model.initial_carry(num_envs)
-    return jax.lax.scan(step, begin, jax.random.split(key_steps, steps))[1]
+    stream = real_play.begin(env, model, key_env, num_envs)
+    return real_play.play_on(env, model, params, sampled, stream, key_steps, steps)[1]
 
 
 def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, depth: int) -> dict[str, Array]:
@@ -182,7 +166,7 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, depth: i
     masks = losses.unroll_masks(played.discount, played.obs.valid, depth)  # [K + 1, T, N]
     time_envs = played.action.shape
     e = jnp.reshape(played.e, (-1, *played.e.shape[2:]))
-    actions = jnp.stack([losses.shift(played.action, k) for k in range(depth)])
+    actions = later(played.action, depth - 1)
 
     def step(z: Array, action: Array) -> tuple[Array, tuple[Array, Array, Array]]:
         one_hot = jax.nn.one_hot(jnp.ravel(action), spec.num_actions)
@@ -191,31 +175,19 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, depth: i
 
     said = jax.lax.scan(step, model.start(params.dynamics, e), actions)[1]
     reward, value, logits = (jnp.reshape(x, (depth, *time_envs, *x.shape[2:])) for x in said)
-    v_root = jnp.reshape(model.decode(model.root_value(params.root_value, e)), time_envs)
-    logits_root = jnp.reshape(model.root_policy(params.root_policy, e), (*time_envs, -1))
-    log_root, log_pi = jax.nn.log_softmax(masked_logits(logits_root, played.obs.legal)), jax.nn.log_softmax(logits)
-
-    def there(x: Array) -> Array:
-        """What belongs to the state k steps on, k = 1 .. depth."""
-        return jnp.stack([losses.shift(x, k) for k in range(1, depth + 1)])
-
-    kl = jnp.sum(jnp.exp(there(log_root)) * (there(log_root) - log_pi), axis=-1)
-    illegal = jnp.sum(jnp.where(there(played.obs.legal), 0.0, jnp.exp(log_pi)), axis=-1)
-    real_reward = jnp.stack([losses.shift(played.reward, k) for k in range(depth)])
+    v_root, log_root = root_heads(model, params, played)
+    v_there, log_there, legal_there = (later(x, depth)[1:] for x in (v_root, log_root, played.obs.legal))
+    kl = jnp.sum(jnp.exp(log_there) * (log_there - jax.nn.log_softmax(logits)), axis=-1)
+    illegal = jnp.sum(jnp.where(legal_there, 0.0, jax.nn.softmax(logits)), axis=-1)
+    reward_error = jnp.abs(reward - later(played.reward, depth - 1))
     live, beyond = masks.live[1:], masks.absorbed[1:]
     return {
-        "value_gap": _mean(jnp.abs(value - there(v_root)), live),
-        "policy_kl": _mean(kl, live),
-        "illegal_mass": _mean(illegal, live),
-        "value_beyond": _mean(jnp.abs(value), beyond),
-        "reward_error": _mean(jnp.abs(reward - real_reward), masks.live[:-1]),
+        "value_gap": mean_by_depth(jnp.abs(value - v_there), live),
+        "policy_kl": mean_by_depth(kl, live),
+        "illegal_mass": mean_by_depth(illegal, live),
+        "value_beyond": mean_by_depth(jnp.abs(value), beyond),
+        "reward_error": mean_by_depth(reward_error, masks.live[:-1]),
     }
-
-
-def _mean(x: Array, mask: Array) -> Array:
-    """[K] means of [K, T, N], NaN where the mask has nothing."""
-    size = jnp.sum(mask, axis=(1, 2), dtype=x.dtype)
-    return jnp.where(size > 0, jax.vmap(masked_mean)(x, mask, jnp.maximum(size, 1)), jnp.nan)
 
 
 def try_actions(
@@ -234,10 +206,7 @@ def try_actions(
     gamma = config.hyper.discount
 
     def by_model(action: Array) -> Array:
-        z = model.start(params.dynamics, here.e)
-        z, reward = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, num_actions))
-        sign = -1.0 if env.spec.two_player else 1.0
-        return model.decode(reward) + sign * gamma * model.decode(model.value(params.value, z))
+        return look_ahead(model, params, here.e, action, env.spec, gamma)
 
     def by_the_environment(action: Array, keys: Key) -> Array:
         _, step = jax.vmap(env.step)(keys, here.env, action)

@@ -1,7 +1,7 @@
 """Pictures of episodes: observations to colours, colours to a GIF or a PNG."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,7 @@ def make_drawer(name: str, spec: EnvSpec) -> Drawer:
 def check_path(path: Path) -> None:
     """Raise RunError unless `encode` knows the format that the file's name asks for, and the file can be made."""
     if path.suffix.lower() not in (".gif", ".png"):
-        raise RunError(f"cannot draw {path.name!r}: let --render end in .gif (a film) or .png (a strip of frames)")
+        raise RunError(f"cannot draw {path.name!r}: let --render end in .gif (a film) or .png (one picture)")
     check_new(path, "--render")
 
 
@@ -100,13 +100,19 @@ def draw_board(frames: np.ndarray) -> np.ndarray:
 
 def encode(frames: np.ndarray, suffix: str) -> bytes:
     """Pictures uint8 [T, H, W, 3] as a GIF of all of them, or as a PNG of at most `STRIP_FRAMES`, evenly chosen."""
-    buffer = io.BytesIO()
     if suffix.lower() == ".gif":
-        first, *rest = (Image.fromarray(frame) for frame in _enlarged(frames, GIF_SIDE))
-        milliseconds = [round(1000 * FRAME_SECONDS)] * len(rest) + [round(1000 * LAST_FRAME_SECONDS)]
-        first.save(buffer, format="GIF", save_all=True, append_images=rest, duration=milliseconds, loop=0)
-    else:
-        Image.fromarray(strip(frames)).save(buffer, format="PNG")
+        return film(_enlarged(frames, GIF_SIDE), FRAME_SECONDS)
+    buffer = io.BytesIO()
+    Image.fromarray(strip(frames)).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def film(frames: Iterable[np.ndarray], seconds: float) -> bytes:
+    """A GIF of pictures uint8 [H, W, 3], each of them shown for so long, the last one for `LAST_FRAME_SECONDS`."""
+    buffer = io.BytesIO()
+    first, *rest = (Image.fromarray(frame) for frame in frames)
+    milliseconds = [round(1000 * seconds)] * len(rest) + [round(1000 * LAST_FRAME_SECONDS)]
+    first.save(buffer, format="GIF", save_all=True, append_images=rest, duration=milliseconds, loop=0)
     return buffer.getvalue()
 
 

@@ -11,6 +11,9 @@ from purejax_sc.results.curves import Curves, carried_forward
 from purejax_sc.results.files import RunError
 from purejax_sc.results.statistics import CONFIDENCE
 
+# Okabe and Ito (2008), which readers of all kinds of colour vision tell apart; a study's baseline is black
+COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+
 
 def draw_run(curves: Curves, title: str) -> bytes:
     """PNG of one run: returns above, with a thin line per seed, and the losses below."""

@@ -13,11 +13,10 @@ from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots, statistics
 from purejax_sc.results.compare import Task, on_scales
 from purejax_sc.results.curves import on_grid
+from purejax_sc.results.plots import COLORS
 from purejax_sc.studies import scores as human_scores
 from purejax_sc.studies.study_file import Study
 
-# Okabe and Ito (2008), which readers of all kinds of colour vision tell apart; the baseline is black
-COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 COLUMNS = 4  # panels side by side
 SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps
 
