@@ -301,7 +301,7 @@ def test_what_is_no_picture_is_drawn_without_frames(here, capsys) -> None:
         ("runs/catch --agent 5", "choose --agent from 3, 4"),
         ("runs/catch --step 1", "add --render"),
         ("runs/catch --render film.mp4", ".gif"),
-        ("runs/catch --render nowhere/film.gif", "make the directory nowhere"),
+        ("runs/catch --render nowhere/film.gif", "nowhere is not a directory: make it"),
         ("runs/catch --depth 0", "--depth"),
         ("runs/catch hyper.discount=0.5", "only env_options"),
     ],
