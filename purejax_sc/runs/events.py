@@ -105,7 +105,14 @@ def show(out: Path, name: str, data: bytes, step: int) -> None:
 
 def _settings(config: Config) -> dict[str, bool | float | str]:
     """The settings that are not at their defaults, by their dotted names: numbers, switches and words."""
-    sections = {name: type(x)() for name, x in config if isinstance(x, Section | Hyper)}
-    plain = flat(to_tree(config.model_copy(update=sections)))
-    chosen = {name: x for name, x in flat(to_tree(config)).items() if plain.get(name) != x or name in ALWAYS}
+    sections = {name: section for name, section in config if isinstance(section, Section | Hyper)}
+    plain = {f"{name}.{leaf}" for name, section in sections.items() for leaf in _unchanged(section)}
+    chosen = {name: x for name, x in flat(to_tree(config)).items() if name not in plain or name in ALWAYS}
     return {name: x if isinstance(x, bool | int | float) else str(x) for name, x in chosen.items()}
+
+
+def _unchanged(section: Section | Hyper) -> list[str]:
+    """The fields of a section that are at their defaults."""
+    if isinstance(section, Hyper):
+        return [name for name, value in section._asdict().items() if value == Hyper._field_defaults[name]]
+    return [name for name, field in type(section).model_fields.items() if getattr(section, name) == field.default]

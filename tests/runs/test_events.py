@@ -9,6 +9,7 @@ from helpers.runs import count
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
+from purejax_sc.config import NetworkConfig, load
 from purejax_sc.runs import events
 
 PIXEL = bytes.fromhex(
@@ -60,6 +61,19 @@ def test_a_run_has_its_numbers_its_settings_and_its_curves(tmp_path) -> None:
     assert settings["sc.update"].string_value == "direct"  # always there
     assert "sc.encoder_gradient" not in settings  # at its default
     assert found["curves"].image.encoded_image_string == (tmp_path / "run" / "curves.png").read_bytes()
+
+
+def test_a_setting_that_has_no_default_is_shown(tmp_path) -> None:
+    class Plain(NetworkConfig):  # the options of a user's own kind
+        kind: str
+        units: int = 3
+
+    config = load("smoke").model_copy(update={"network": Plain(kind="plain")})
+    events.Events(tmp_path, 0, config).close()
+    plugin = values(tmp_path)["_hparams_/session_start_info"].metadata.plugin_data.content
+    settings = HParamsPluginData.FromString(plugin).session_start_info.hparams
+    assert settings["network.kind"].string_value == "plain"
+    assert "network.units" not in settings
 
 
 def test_a_film_is_added_to_a_run_that_is_over_and_hides_nothing(tmp_path) -> None:
