@@ -505,7 +505,7 @@ def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: 
 )
 @options.seed("Of the search.")
 def play(agent: str, second: bool, run_seed: int | None, seed: int, **search: Any) -> None:
-    """Play a board game against an agent: one that is shipped, such as connect_four, or that of a directory.
+    """Play a board game against an agent: one that is shipped, such as tic_tac_toe, or that of a directory.
 
     It tells what it thinks of its chances, and gives hints. DIR:32 searches with 32 simulations per move.
     """

@@ -3,8 +3,7 @@
 A family of environments is one file with `names()` and `make(config)`, and a row of `config.envs.FAMILIES`. Those of
 which `is_host(config)` says so run on the host instead: `make_host_envs` gives a batch of them, and `make_host_program`
 one that compiled programs play; their file has `names`, `make_spec`, `check_installed`, `make_envs` and
-`make_program`. Files, and the
-packages behind them, are imported only when one of their environments is asked for.
+`make_program`. Files, and the packages behind them, are imported only when one of their environments is asked for.
 """
 
 from collections.abc import Iterator

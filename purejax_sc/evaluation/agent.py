@@ -14,8 +14,7 @@ from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, ValueRange, make_search
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env, network_spec
-from purejax_sc.results.files import RunError
-from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.runs.checkpoint import load_agents, row_of
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
 
 
@@ -105,9 +104,7 @@ def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
     seed: of the run; None is its first. Raises RunError for what is no run, and for a seed that it does not have.
     """
     agents = load_agents(Path(directory), partial(warnings.warn, stacklevel=3))
-    if seed is not None and seed not in agents.seeds:
-        raise RunError(f"{directory} has no seed {seed}: choose from {', '.join(map(str, agents.seeds))}")
-    row = 0 if seed is None else agents.seeds.index(seed)
+    row = row_of(seed, agents.seeds, directory)
     params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(agents.config, agents.learner))
     spec = network_spec(agents.config)
     return Agent(params, agents.config, networks.make_model(agents.config, spec), spec, agents.seeds[row])

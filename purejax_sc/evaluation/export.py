@@ -8,10 +8,10 @@ import jax
 
 import purejax_sc
 from purejax_sc.acting.policy import acting_params
-from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.results.files import replace_file
 from purejax_sc.results.lock import new_directory
 from purejax_sc.runs import agent_file
-from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.runs.checkpoint import load_agents, row_of
 from purejax_sc.runs.directory import write_config
 
 
@@ -27,9 +27,7 @@ def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[s
       The seed, and the bytes that its file takes. Raises RunError, and then leaves no directory.
     """
     agents = load_agents(directory, say)
-    if seed is not None and seed not in agents.seeds:
-        raise RunError(f"{directory} has no seed {seed}: choose --agent from {', '.join(map(str, agents.seeds))}")
-    row = 0 if seed is None else agents.seeds.index(seed)
+    row = row_of(seed, agents.seeds, directory)
     config = agents.config.model_copy(update={"seed": agents.seeds[row]})
     params = jax.tree.map(lambda x: x[row], acting_params(config, agents.learner))
     data = agent_file.encode(params, config, purejax_sc.__version__)

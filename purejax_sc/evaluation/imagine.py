@@ -20,7 +20,7 @@ from purejax_sc.evaluation.real_play import Play
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.results.statistics import as_number
-from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.runs.checkpoint import load_agents, row_of
 from purejax_sc.types import Array, Env, Key, Params
 
 Say = Callable[[str], None]
@@ -52,9 +52,7 @@ def imagine(
     if image is not None:
         render.check_path(image)
     agents = load_agents(directory, say)
-    if seed is not None and seed not in agents.seeds:
-        raise RunError(f"{directory} has no seed {seed}: choose --agent from {', '.join(map(str, agents.seeds))}")
-    row = 0 if seed is None else agents.seeds.index(seed)
+    row = row_of(seed, agents.seeds, directory)
     config = evaluation_config(agents.config, EvaluationOptions(episodes=options.episodes), overrides)
     options = options._replace(depth=options.depth or config.muesli.unroll)
     env = make_env(config)

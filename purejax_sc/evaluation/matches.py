@@ -28,7 +28,7 @@ from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
-from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.runs.checkpoint import load_agents, row_of
 from purejax_sc.types import Env, Key, Params
 
 FILE, GAMES = "match.json", "games"
@@ -187,9 +187,7 @@ def against_engine(
 def open_player(directory: Path, options: MatchOptions, seed: int | None, say: Say) -> GoPlayer:
     """The agent of one seed of a run, on a board; None is the first. Raises RunError and ConfigError."""
     entrant = load_entrant(str(directory), options, say)
-    if seed is not None and seed not in entrant.seeds:
-        raise RunError(f"{directory} has no seed {seed}: choose --agent from {', '.join(map(str, entrant.seeds))}")
-    return _go_player(entrant, 0 if seed is None else entrant.seeds.index(seed), options)
+    return _go_player(entrant, row_of(seed, entrant.seeds, directory), options)
 
 
 def _go_config(entrant: Entrant) -> tuple[int, float | None]:

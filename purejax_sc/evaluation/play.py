@@ -12,6 +12,7 @@ from purejax_sc.evaluation.board_game import LETTERS, BoardGame
 from purejax_sc.evaluation.matches import MatchOptions, load_entrant
 from purejax_sc.evaluation.minds import candidates, win_rate
 from purejax_sc.results.files import RunError
+from purejax_sc.runs.checkpoint import row_of
 
 SIGNS = {1: "X", -1: "O", 0: "."}  # of the first side, of the other, of an empty cell
 SHOWN = 4  # moves that the agent says it considers
@@ -41,9 +42,7 @@ def open_game(name: str, options: MatchOptions, seed: int | None, say: Say) -> B
     entrant = load_entrant(name, options, say)
     if entrant.config is None:
         raise RunError(f"{name} makes random moves: give the directory of an agent")
-    if seed is not None and seed not in entrant.seeds:
-        raise RunError(f"{name} has no seed {seed}: choose --agent from {', '.join(map(str, entrant.seeds))}")
-    row = 0 if seed is None else entrant.seeds.index(seed)
+    row = row_of(seed, entrant.seeds, name)
     mind, *_ = entrant.make_minds(jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params))
     return BoardGame(entrant.config, mind, options.seed)
 

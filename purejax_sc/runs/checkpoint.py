@@ -121,6 +121,15 @@ class Restored(NamedTuple):
     rows: str | None
 
 
+def row_of(seed: int | None, seeds: Sequence[int], name: object) -> int:
+    """The row of a seed among those of the run `name`; None is the first. Raises RunError for one that it lacks."""
+    if seed is None:
+        return 0
+    if seed not in seeds:
+        raise RunError(f"{name} has no seed {seed}: choose from {', '.join(map(str, seeds))}")
+    return list(seeds).index(seed)
+
+
 class Checkpoints:
     """The checkpoints of one run directory. Raises RunError for what cannot be written."""
 

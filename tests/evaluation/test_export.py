@@ -88,5 +88,5 @@ def test_nothing_is_overwritten_or_left_behind(run, kept, tmp_path, capsys) -> N
     assert "exists: choose another directory with --out" in capsys.readouterr().err
     assert (kept / agent_file.FILE).read_bytes() == before
     assert main(["export", str(run), "--out", str(tmp_path / "new"), "--agent", "7"]) == 2
-    assert "has no seed 7: choose --agent from 3, 4" in capsys.readouterr().err
+    assert "has no seed 7: choose from 3, 4" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

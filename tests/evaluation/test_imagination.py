@@ -298,7 +298,7 @@ def test_what_is_no_picture_is_drawn_without_frames(here, capsys) -> None:
     ("words", "cure"),
     [
         ("DIR", "give a directory written by train"),
-        ("runs/catch --agent 5", "choose --agent from 3, 4"),
+        ("runs/catch --agent 5", "choose from 3, 4"),
         ("runs/catch --step 1", "add --render"),
         ("runs/catch --render film.mp4", ".gif"),
         ("runs/catch --render nowhere/film.gif", "nowhere is not a directory: make it"),

@@ -371,7 +371,7 @@ def test_the_engine_command_refuses_what_it_cannot_play(runs, capsys) -> None:
     assert main(["gtp", str(runs / "xo")]) == 2
     assert "does not play Go" in capsys.readouterr().err
     assert main(["gtp", str(runs / "go"), "--agent", "7"]) == 2
-    assert "choose --agent from 0, 1" in capsys.readouterr().err
+    assert "choose from 0, 1" in capsys.readouterr().err
 
 
 def test_our_engine_speaks_the_protocol(ours) -> None:

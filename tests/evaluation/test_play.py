@@ -182,7 +182,7 @@ def test_what_cannot_be_played_against_is_said_in_one_line(run, tmp_path, capsys
     assert said == "purejax-sc: ox is no directory: give one that train or export wrote, or a shipped agent: xo\n"
     assert main(["play", "random"]) == 2
     assert main(["play", str(run), "--agent", "5"]) == 2
-    assert "has no seed 5: choose --agent from 3, 4" in capsys.readouterr().err
+    assert "has no seed 5: choose from 3, 4" in capsys.readouterr().err
 
 
 def test_the_command_plays_a_shipped_agent_by_its_name(run, tmp_path, capsys, monkeypatch) -> None:
