@@ -1,17 +1,20 @@
 """Acting by the policy in environments on the device."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from purejax_sc.agent import transforms
+from purejax_sc.agent.search import make_improvement
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config, Hyper
 from purejax_sc.envs import base
 from purejax_sc.types import (
     Array,
     Env,
+    EnvSpec,
     EpisodeStats,
     Key,
     LearnerState,
@@ -23,49 +26,64 @@ from purejax_sc.types import (
     Tree,
 )
 
+# (params, Observation [B, ...], carry, key, hyper) -> (action int32 [B], logits [B, A] it was drawn by, carry after it)
+Policy = Callable[[Params, Observation, Tree, Key, Hyper], tuple[Array, Array, Tree]]
+
+LEAST = 1e-30  # probability of a legal action, whose logarithm is asked for
+
 
 def acting_params(config: Config, learner: LearnerState) -> Params:
     """The parameters that act (L7)."""
     return learner.target if config.muesli.actor == "prior" else learner.params
 
 
+def make_policy(config: Config, model: Model, spec: EnvSpec) -> Policy:
+    """Who acts in training: the policy head, or the policy that a search makes of it, with a share of uniform actions.
+
+    Either way the action is drawn from known probabilities, so that returns can be corrected for them.
+    """
+    searching = config.acting.policy == "search"
+    search = make_improvement(config, model, spec) if searching else None
+
+    def choose(params: Params, obs: Observation, carry: Tree, key: Key, hyper: Hyper) -> tuple[Array, Array, Tree]:
+        e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
+        logits = masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal)
+        if search is not None:
+            key, key_search = jax.random.split(key)
+            weights = search(params, e[0], obs.legal, key_search, hyper.discount).weights
+            logits = masked_logits(jnp.log(jnp.maximum(weights, LEAST)), obs.legal)
+
+        def explored(logits: Array) -> Array:
+            mu = transforms.with_uniform(jax.nn.softmax(logits), obs.legal, hyper.explore)
+            return masked_logits(jnp.log(mu), obs.legal)
+
+        # under a condition: mixed in with a share of 0, the policy would be rounded
+        logits = jax.lax.cond(hyper.explore > 0, explored, lambda logits: logits, logits)
+        return jax.random.categorical(key, logits), logits, carry
+
+    return choose
+
+
 def act(
     env: Env,
-    model: Model,
+    policy: Policy,
     params: Params,
     driver: base.DriverState,
     carry: Tree,
     key: Key,
     hyper: Hyper,
-    config: Config,
+    num_steps: int,
 ) -> tuple[base.DriverState, Tree, Sequence, EpisodeStats]:
     """Act T steps in every environment: the driver and carry after them, the sequence, the episodes that ended."""
 
     def step(state: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Any]:
         driver, carry = state
         key_action, key_env = jax.random.split(key)
-        action, logits, carry = choose(model, params, driver.obs, carry, key_action, hyper)
+        action, logits, carry = policy(params, driver.obs, carry, key_action, hyper)
         after, reward, discount, episodes = base.step(env, key_env, driver, action)
         return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes)
 
-    keys = jax.random.split(key, config.train.sequence_length)
-    (after, carry_after), (steps, episodes) = jax.lax.scan(step, (driver, carry), keys)
+    (after, carry_after), (steps, episodes) = jax.lax.scan(step, (driver, carry), jax.random.split(key, num_steps))
     obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), steps.obs, after.obs)
     sequence = Sequence(obs, steps.action, steps.logits, steps.reward, steps.discount, carry)
     return after, carry_after, sequence, jax.tree.map(jnp.sum, episodes)
-
-
-def choose(
-    model: Model, params: Params, obs: Observation, carry: Tree, key: Key, hyper: Hyper
-) -> tuple[Array, Array, Tree]:
-    """Draw an action in every row of obs [B, ...]: int32 [B], the logits [B, A] it was drawn by, the carry after it."""
-    e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
-    logits = masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal)
-
-    def explored(logits: Array) -> Array:
-        mu = transforms.with_uniform(jax.nn.softmax(logits), obs.legal, hyper.explore)
-        return masked_logits(jnp.log(mu), obs.legal)
-
-    # under a condition: mixed in with a share of 0, the policy would be rounded
-    logits = jax.lax.cond(hyper.explore > 0, explored, lambda logits: logits, logits)
-    return jax.random.categorical(key, logits), logits, carry

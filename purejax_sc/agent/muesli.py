@@ -1,6 +1,7 @@
 """Muesli with self-consistency: the learner, in the order of the paper's Algorithm 1.
 
     targets   target network: one-step look-ahead q, Retrace or V-trace, moving moment, CMPO       no gradient
+              (with search in training: what it made of the policy, beside or instead of CMPO)
     unroll    K real actions through the model: reward, value and policy losses
     imagine   rollouts of the model under mu, and the self-consistency loss
     optimise  Adam, the update clipped, a decaying learning rate; the target network follows
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import optax
 
 from purejax_sc.agent import consistency, diagnostics, losses, returns, transforms
+from purejax_sc.agent.search import Search, make_improvement
 from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
 from purejax_sc.config import Config, Hyper, MuesliConfig
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
@@ -37,7 +39,8 @@ class Learner(NamedTuple):
 class Targets(NamedTuple):
     """What the grounded losses regress to. Constants.
 
-    policy: [T, B, A] CMPO weights by action.   value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
+    policy: [T, B, A] CMPO weights by action, or the policy that search improved, or some of both.
+    value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
     root_value: [T, B] what the target network itself says of the states.
     e: [M, ...] its encodings, for those of self-consistency.
     """
@@ -90,6 +93,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
     axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
     their gradients, as if one device held it all.
     """
+    search = make_improvement(config, model, spec) if config.acting.reanalyse else None
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
     def init(key: Key) -> LearnerState:
@@ -102,6 +106,9 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         gamma = -hyper.discount if spec.two_player else hyper.discount
         inputs = Inputs(batch, count_entries(config.muesli, batch, axis), hyper, gamma, axis)
         targets, moment, target_metrics = make_targets(config.muesli, model, state, inputs, key_targets)
+        if config.acting.searches:
+            key_sc, key_search = jax.random.split(key_sc)
+            targets = searched_targets(config, search, state.target, targets, inputs, key_search)
 
         def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
             terms, roots, metrics = grounded_terms(config.muesli, model, params, targets, inputs)
@@ -222,6 +229,29 @@ def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hype
     rest = 1.0 - hyper.prior_behaviour - hyper.prior_uniform
     mixture = rest * jnp.exp(logits_target) + hyper.prior_behaviour * behaviour + hyper.prior_uniform * uniform
     return masked_logits(jnp.log(mixture), legal)
+
+
+def searched_targets(
+    config: Config, search: Search | None, params: Params, targets: Targets, inputs: Inputs, key: Key
+) -> Targets:
+    """The policy's targets with a share of search's improved policies, of the states that were searched.
+
+    Where a search acted, its policy is that of the behaviour, but for the share of uniform actions. The last sequences
+    of a batch, which are replayed ones, are searched anew (Schrittwieser et al. 2021) if `search` is given.
+    """
+    batch, hyper, searched = inputs.batch, inputs.hyper, targets.policy
+    if config.acting.policy == "search":
+        mu = jax.nn.softmax(batch.logits)
+        searched = transforms.without_uniform(mu, batch.obs.legal[:-1], hyper.explore)
+    if search is not None:
+        time, num_sequences, num_actions = searched.shape
+        first = num_sequences - round(config.acting.reanalyse * num_sequences)
+        e = jnp.reshape(targets.e, (time, num_sequences, *targets.e.shape[1:]))[:, first:]
+        found = search(params, flat(e), flat(batch.obs.legal[:-1, first:]), key, hyper.discount)
+        anew = jnp.reshape(found.weights, (time, -1, num_actions))
+        searched = jnp.concatenate([searched[:, :first], anew], axis=1)
+    policy = targets.policy + hyper.search_share * (searched - targets.policy)
+    return targets._replace(policy=jax.lax.stop_gradient(policy))
 
 
 class ActionValues(NamedTuple):

@@ -2,7 +2,8 @@
 
 `muzero`: PUCT (MuZero, Schrittwieser et al. 2020, appendix B).   `gumbel`: sequential halving at the root and
 deterministic choices below it (Danihelka et al. 2022), stronger where simulations are few.
-Both are set up to play, not to explore: no noise at the root, and the best action instead of a sample.
+Both are set up to play, not to explore: no noise at the root, and the best action instead of a sample. In training
+`make_improvement` explores.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import mctx
 
 from purejax_sc.agent.transforms import masked_logits
+from purejax_sc.config import Config
 from purejax_sc.types import Array, EnvSpec, Key, Model, Params, Scalar
 
 Kind = Literal["muzero", "gumbel"]
@@ -71,7 +73,9 @@ class SearchResult(NamedTuple):
 Search = Callable[[Params, Array, Array, Key, Scalar], SearchResult]
 
 
-def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None) -> Search:
+def make_search(
+    model: Model, spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None, noise: float = 0.0
+) -> Search:
     """A pure search function of encoded states: the caller keeps the encoder's carry.
 
     Args:
@@ -79,6 +83,8 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
       spec:          with two players, a value counts for the player to move and changes sign at every step.
       options:       how.
       trained_depth: steps that the model was unrolled in training, the default of `options.max_depth`; None: no limit.
+      noise:         of a Gumbel search, how loud the draws are by which it chooses the actions to consider at the root;
+                     with 1 it considers samples of the policy, without replacement.
 
     Returns:
       search(params, e, legal, key, discount), with the discount of one step as a positive number that may be traced.
@@ -89,7 +95,7 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     """
     if options.simulations < 1:
         raise ValueError(f"simulations={options.simulations} searches nothing: set simulations=1 or more")
-    policy, values = _policy(options.kind), _scaled_values(options, spec)
+    policy, values = _policy(options.kind, noise), _scaled_values(options, spec)
     max_depth = trained_depth if options.max_depth is None else options.max_depth
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
@@ -112,10 +118,18 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     return search
 
 
-def _policy(kind: Kind) -> Callable[..., Any]:
-    """mctx's search, without exploration."""
+def make_improvement(config: Config, model: Model, spec: EnvSpec) -> Search:
+    """The search of training, whose weights are the improved policy (Danihelka et al. 2022, section 4).
+
+    All actions, also those that were not looked at, have a weight: that of the prior, times the exponential of a value.
+    """
+    return make_search(model, spec, SearchOptions(config.acting.simulations, "gumbel"), config.muesli.unroll, noise=1.0)
+
+
+def _policy(kind: Kind, noise: float) -> Callable[..., Any]:
+    """mctx's search, which explores by no more than `noise`."""
     if kind == "gumbel":
-        return partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0)
+        return partial(mctx.gumbel_muzero_policy, gumbel_scale=noise)
     return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
 
 

@@ -117,6 +117,14 @@ def with_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
     return (1.0 - share) * probs + share * legal.astype(probs.dtype) / count_legal(legal, probs.dtype)
 
 
+def without_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
+    """The policy [..., A] that `with_uniform` made `probs` of, with a share below 1."""
+    chex.assert_equal_shape([probs, legal])
+    chex.assert_type([probs, legal], [float, bool])
+    uniform = legal.astype(probs.dtype) / count_legal(legal, probs.dtype)
+    return jnp.maximum(probs - share * uniform, 0.0) / (1.0 - share)
+
+
 def count_legal(legal: Array, dtype: Any) -> Array:
     """How many actions are legal, [..., 1] in a float type, of legal [..., A]."""
     return jnp.sum(legal, axis=-1, keepdims=True).astype(dtype)

@@ -58,6 +58,8 @@ class Hyper(NamedTuple):
     """c: advantages are clipped to [-c, c] before CMPO's exponential."""
     cmpo_temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Divides the advantages before the clip: the lower, the further CMPO moves the policy."""
+    search_share: Fraction = 1.0
+    """Share of search in the policy's target, of the states that were searched; the rest is CMPO."""
     prior_behaviour: Fraction = 0.03
     """Share of the behaviour policy in the CMPO prior."""
     prior_uniform: Fraction = 0.003

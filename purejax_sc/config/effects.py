@@ -50,6 +50,8 @@ SWITCHES = (
     Switch(("levels.refresh_steps",), lambda config: not config.levels.refresh, "levels.refresh=0"),
     Switch(("levels.raise_at", "levels.raise_by"), lambda config: config.levels.first_depth is None,
            "no levels.first_depth"),
+    Switch(("acting.simulations", "hyper.search_share"), lambda config: not config.acting.searches,
+           "acting.policy=network and acting.reanalyse=0"),
     Switch(("host.actors", "host.queue"), lambda config: config.host.driver == "xla", "host.driver=xla"),
 )  # fmt: skip
 

@@ -6,6 +6,7 @@ import pydantic
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from purejax_sc.config import effects
+from purejax_sc.config.acting import ActingConfig
 from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig, read_hyper
 from purejax_sc.config.base import MOST, Section
 from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig, family_of
@@ -40,6 +41,7 @@ class Config(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     arena: ArenaConfig = ArenaConfig()
     metrics: MetricsConfig = MetricsConfig()
+    acting: ActingConfig = ActingConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
     hyper: Annotated[Hyper, BeforeValidator(read_hyper)] = Hyper()
@@ -205,5 +207,7 @@ class Config(Section):
             raise ValueError("hyper.latent_noise has no effect with sc.noise_on=none: set sc.noise_on=encoding")
         if self.hyper.epsilon > 0 and self.sc.policy != "epsilon":
             raise ValueError(f"hyper.epsilon has no effect with sc.policy={self.sc.policy}: set sc.policy=epsilon")
+        if self.acting.policy == "search" and self.hyper.explore == 1:
+            raise ValueError("hyper.explore=1 leaves nothing of acting.policy=search: lower it")
         if self.hyper.prior_behaviour + self.hyper.prior_uniform > 1:
             raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 
 from purejax_sc import memory, networks
 from purejax_sc.acting.frames import Memory, first_memory, make_act, observation
-from purejax_sc.acting.policy import acting_params, choose
+from purejax_sc.acting.policy import acting_params, make_policy
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, Hyper
 from purejax_sc.envs.host import HostProgram, HostStep, first_step, next_step, stacked_spec
@@ -79,6 +79,7 @@ class Driver:
         self._config, self._spec, self._layout = config, spec, layout
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen)
+        self._policy = make_policy(config, self._model, seen)
         self._row = row_shapes(config, spec, self._model)
         self._hyper = as_arrays(config.hyper)
         self._live: Live | None = None
@@ -158,7 +159,7 @@ class Driver:
         """T steps: the games after them, their rows, and their statistics [T, B]."""
 
         def pick(params: Params, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
-            return choose(self._model, params, obs, carry, key, hyper)
+            return self._policy(params, obs, carry, key, hyper)
 
         def step(live: Live, _: None) -> tuple[Live, Any]:
             action, logits, memory, key = make_act(pick)(params, live.memory, live.obs, live.key)

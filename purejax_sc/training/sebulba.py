@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from purejax_sc import memory, networks
 from purejax_sc.acting.frames import Memory, first_memory, make_act
-from purejax_sc.acting.policy import acting_params, choose
+from purejax_sc.acting.policy import acting_params, make_policy
 from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Learner
 from purejax_sc.config import Config, ConfigError, Hyper
@@ -106,6 +106,7 @@ class Driver:
         self._devices = actor_devices(config, layout)
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
+        self._policy = make_policy(config, self._model, seen)
         self._row = row_shapes(config, spec, self._model)
         check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]), "the device")
         path = Path(config.replay.file) if config.replay.file else None
@@ -237,7 +238,7 @@ class Driver:
         obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_envs, *x.shape[1:]), x.dtype), self._row.obs)
 
         def pick(params: Params, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
-            return choose(self._model, params, obs, carry, key, self._hyper)
+            return self._policy(params, obs, carry, key, self._hyper)
 
         return jax.jit(make_act(pick)).lower(*on_device((learner.params, memory, obs, key))).compile()
 

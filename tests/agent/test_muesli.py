@@ -12,6 +12,7 @@ from helpers.configs import assert_close
 from helpers.references import Heads
 
 from purejax_sc.agent import consistency, muesli, transforms
+from purejax_sc.agent.search import SearchResult
 from purejax_sc.config import Hyper
 from purejax_sc.networks import make_model
 from purejax_sc.types import Params
@@ -142,6 +143,69 @@ def test_sampled_targets_agree_with_exact_ones_on_average():
     assert np.all(error < 5 * np.std(np.asarray(sampled.value), 0)[valid] / np.sqrt(200) + 1e-3)
     np.testing.assert_allclose(np.mean(sampled.policy, 0)[valid], wanted.policy[valid], atol=0.03)
     assert np.std(np.asarray(sampled.value), 0).max() > 0.01
+
+
+def searched(acting, search=None, share=1.0, explore=0.0):
+    """The policy's targets with search, those without, and the batch."""
+    config, _, _, state = make(muesli=exact(), acting=acting)
+    batch = batch_of(jax.random.key(3))
+    targets = targets_of(config, state, batch)[0]
+    hyper = hyper_of(config, search_share=share, explore=explore)
+    inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
+    found = muesli.searched_targets(config, search, state.target, targets, inputs, KEY)
+    assert jax.tree.all(
+        jax.tree.map(lambda a, b: np.array_equal(a, b), found._replace(policy=0), targets._replace(policy=0))
+    )
+    return found.policy, targets, batch
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_the_search_that_acted_says_a_share_of_the_policys_target(share):
+    policy, targets, batch = searched({"policy": "search"}, share=share)
+    expected = (1 - share) * targets.policy + share * jax.nn.softmax(batch.logits)
+    np.testing.assert_allclose(policy, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_uniform_actions_of_the_behaviour_are_no_part_of_what_search_says():
+    batch = batch_of(jax.random.key(3))
+    legal = batch.obs.legal[:-1]
+    improved = transforms.without_uniform(jax.nn.softmax(batch.logits), legal, 0.1)
+    policy, *_ = searched({"policy": "search"}, explore=0.1)
+    np.testing.assert_allclose(policy, improved, rtol=1e-5)
+    assert np.all(np.asarray(policy)[~np.asarray(legal)] == 0)
+
+
+@pytest.mark.parametrize("policy", ["network", "search"])
+def test_the_last_sequences_of_a_batch_are_searched_anew_by_the_target_network(policy):
+    def search(params, e, legal, key, discount):
+        seen.append((params, e, legal, float(discount)))
+        return SearchResult(*(jax.nn.one_hot(jnp.argmin(legal, axis=-1), A),) * 6)
+
+    seen = []
+    found, targets, batch = searched({"policy": policy, "reanalyse": 0.5}, search)
+    [(params, e, legal, discount)] = seen
+    half = B // 2
+    kept = jax.nn.softmax(batch.logits) if policy == "search" else targets.policy
+    np.testing.assert_allclose(found[:, :half], kept[:, :half], rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(found[:, half:], jax.nn.one_hot(jnp.argmin(batch.obs.legal[:-1, half:], -1), A))
+    np.testing.assert_array_equal(legal, rows(batch.obs.legal[:-1, half:]))
+    config, model, _, state = make(muesli=exact())
+    encoded = model.encode(state.target.encoder, jax.tree.map(lambda x: x[:-1, half:], batch.obs), ())[0]
+    np.testing.assert_allclose(e, rows(encoded), rtol=1e-4, atol=1e-6)
+    assert params is state.target
+    assert discount == pytest.approx(config.hyper.discount)
+
+
+@pytest.mark.parametrize("two_player", [False, True])
+def test_a_share_of_zero_of_search_learns_what_muesli_learns(two_player):
+    spec = SPEC._replace(two_player=two_player)
+
+    def updated(**acting):
+        config, _, learner, state = make(spec, muesli=exact(), sc={"update": "none"}, acting=acting)
+        hyper = hyper_of(config, search_share=0.0)
+        return jax.jit(learner.update)(state, batch_of(jax.random.key(3), spec), KEY, hyper)[0].params
+
+    assert_close(updated(reanalyse=1.0, simulations=2), updated(), rtol=1e-4, atol=1e-6)
 
 
 # Grounded losses

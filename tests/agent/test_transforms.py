@@ -241,6 +241,13 @@ def test_a_uniform_share_goes_to_the_legal_actions_alone():
     np.testing.assert_array_equal(transforms.with_uniform(probs, legal, 0.0), probs)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
+def test_a_uniform_share_can_be_taken_out_again(share):
+    probs, legal = jnp.array([[0.75, 0.25, 0.0], [0.0, 1.0, 0.0]]), jnp.array([[True, True, False]] * 2)
+    mixed = transforms.with_uniform(probs, legal, share)
+    np.testing.assert_allclose(transforms.without_uniform(mixed, legal, share), probs, rtol=1e-5, atol=1e-6)
+
+
 def test_first_update_of_the_moment_gives_the_batch_moment():
     # nu = 0.01 * 9, debiased by 1 - 0.99
     moment = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.99)

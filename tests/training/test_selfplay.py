@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import act
+from purejax_sc.acting.policy import act, make_policy
 from purejax_sc.config import Config, from_tree
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
@@ -71,6 +71,14 @@ def test_the_earlier_agent_follows_for_its_share_of_the_run_and_then_stays(judge
     assert all(equal(e, acting[1]) for e in earlier[1:])
 
 
+def test_search_acts_and_teaches_in_self_play() -> None:
+    """The same first games as those of a network are drawn from a sharper policy, and lead elsewhere."""
+    small = config(acting={"policy": "search", "simulations": 4, "reanalyse": 0.5}, arena={"games": 0})
+    point, states = run(small)[-1]
+    assert all(np.isfinite(value) for name, value in point.metrics.items() if name.startswith("loss"))
+    assert not equal(states.learner, run(config(arena={"games": 0}))[-1][1].learner)
+
+
 def test_one_seed_on_two_devices_is_judged_too() -> None:
     last, _ = run(config(arena={"games": 8}, train=SMALL["train"] | {"data_shards": 2}))[-1]
     assert abs(last.metrics["episode_return"]) <= 1
@@ -84,8 +92,8 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
     trainer = anakin.make_trainer(small, env)
     state = jax.jit(trainer.init)(jax.random.key(0))
     model = make_model(small, env.spec)
-    long = config(train=SMALL["train"] | {"sequence_length": 64})
-    act_long = jax.jit(lambda driver, key: act(env, model, state.learner.params, driver, (), key, long.hyper, long))
+    params, policy = state.learner.params, make_policy(small, model, env.spec)
+    act_long = jax.jit(lambda driver, key: act(env, policy, params, driver, (), key, small.hyper, 64))
     sequence = act_long(state.driver, jax.random.key(1))[2]
     reward, discount = np.asarray(sequence.reward), np.asarray(sequence.discount)
     assert set(np.unique(discount)) == {-1.0, 0.0}

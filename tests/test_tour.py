@@ -1,0 +1,24 @@
+"""The notebook of the docs: it runs as it is, and what it prints is what it shows."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+TOUR = Path(__file__).parent.parent / "docs" / "tour.ipynb"
+
+
+def printed(notebook: nbformat.NotebookNode) -> list[str]:
+    return [out["text"] for cell in notebook.cells for out in cell.get("outputs", []) if out["output_type"] == "stream"]
+
+
+def pictures(notebook: nbformat.NotebookNode) -> int:
+    return sum("image/png" in out.get("data", {}) for cell in notebook.cells for out in cell.get("outputs", []))
+
+
+def test_the_tour_runs() -> None:
+    shown = nbformat.read(TOUR, as_version=4)
+    ran = NotebookClient(deepcopy(shown), timeout=500, resources={"metadata": {"path": TOUR.parent}}).execute()
+    assert pictures(ran) == pictures(shown) == 3
+    assert printed(ran) == printed(shown) != []
