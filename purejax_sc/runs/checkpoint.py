@@ -133,8 +133,17 @@ def row_of(seed: int | None, seeds: Sequence[int], name: object) -> int:
 class Checkpoints:
     """The checkpoints of one run directory. Raises RunError for what cannot be written."""
 
-    def __init__(self, out: Path, config: Config, layout: Layout, seeds: list[int], lock: Lock = UNLOCKED) -> None:
-        """lock: on `out`."""
+    def __init__(
+        self,
+        out: Path,
+        config: Config,
+        layout: Layout,
+        seeds: list[int],
+        lock: Lock = UNLOCKED,
+        own_parts: Sequence[str] = (),
+    ) -> None:
+        """lock: on `out`.   own_parts: what the run was built by that `config` does not name."""
+        self.own_parts = list(own_parts)
         self._out, self._config, self._layout, self._lock = out, config, layout, lock
         self._seeds, self._num_rows = seeds, len(seeds)
         # Synchronous: the states are donated to the next chunk, and a save costs less than most chunks.
@@ -180,6 +189,7 @@ class Checkpoints:
             "config": configs.to_tree(self._config),
             "seeds": self._seeds,
             "run_seconds": run_seconds,
+            "own_parts": self.own_parts,
         }
         items = _items(states)
         if not self._config.checkpoint.replay and self._config.replay.file is None:  # a file keeps its rows anyway
@@ -213,6 +223,13 @@ class Checkpoints:
         if key:
             raise RunError(f"the checkpoints in {self._out} are of a run with another {key}: use another --out")
         refuse_other_seeds(self._out, facts["seeds"], self._seeds)
+        own = facts.get("own_parts", self.own_parts)
+        if own != self.own_parts:
+            parts = ", ".join(own or self.own_parts)
+            raise RunError(
+                f"{self._out} was built {'with' if own else 'without'} parts of its own ({parts}), which its"
+                " configuration does not name: resume it from Python as it was begun, or use another --out"
+            )
 
     def _read(self, done: int, facts: Facts, shapes: AnyState, fresh: Callable[[], AnyState], warn: Warn) -> AnyState:
         """The states of one checkpoint, on their devices."""
@@ -289,6 +306,9 @@ def load_agents(directory: Path, warn: Warn) -> Agents:
 
     def read(done: int, facts: Facts, rows: str | None) -> Agents:
         config = _config(directory, facts)
+        if facts.get("own_parts"):
+            parts = ", ".join(facts["own_parts"])
+            warn(f"{directory} was built with parts of its own ({parts}): here is what its configuration names instead")
         item = ocp.args.StandardRestore(_learner_shapes(config, len(facts["seeds"])))
         return Agents(config, facts["seeds"], manager.restore(done, args=ocp.args.Composite(learner=item)).learner)
 

@@ -61,6 +61,11 @@ class Factories(NamedTuple):
 FACTORIES = Factories()
 
 
+def own_parts(factories: Factories) -> list[str]:
+    """The names of those that are not this package's."""
+    return [name for name, part in factories._asdict().items() if part is not getattr(FACTORIES, name)]
+
+
 def train(
     config: Config,
     out: Path,
@@ -167,6 +172,12 @@ def _train(
     layout = make_layout(len(job.seeds), job.config.train.data_shards, placement)
     first = jax.process_index() == 0
     progress = progress if first else SILENT
+    own = own_parts(factories)
+    if own:
+        progress.say(
+            f"parts of its own ({', '.join(own)}) build this run: commands that evaluate or resume it cannot know them;"
+            " env=module:function and network.kind=module:KIND they can"
+        )
     compile_ = _prepare(job, layout, resume, progress, factories)  # before anything is written
     with _claimed(job.home, job.config, force, resume, progress) as lock:
         summary = _taken_up(job) if resume and job.strict else None
@@ -178,7 +189,7 @@ def _train(
         progress.say(f"compiled in {program.seconds:.1f} s")
         devices.on_first_process(lambda: start_directory(job.home, job.config, force))
         recorder = Recorders(job.parts, first, lock)
-        checkpoints = Checkpoints(job.home, job.config, layout, job.seeds, lock)
+        checkpoints = Checkpoints(job.home, job.config, layout, job.seeds, lock, own)
         run = _Run(job, program, recorder, checkpoints, progress)
         restored = _restore(run) if resume else None
         devices.on_first_process(lambda: _write_configs(job))
@@ -317,7 +328,7 @@ def _hand_over(run: _Run, layout: Layout, states: AnyState) -> None:
     for part, rows, digest in zip(run.job.parts, run.recorder.rows, digests, strict=True):
         own = jax.tree.map(lambda x, rows=rows: x[rows], states._replace(replay=()))
         shutil.rmtree(part.out / CHECKPOINTS, ignore_errors=True)  # of a kill in the middle of this
-        checkpoints = Checkpoints(part.out, part.config, layout, part.seeds)
+        checkpoints = Checkpoints(part.out, part.config, layout, part.seeds, own_parts=run.checkpoints.own_parts)
         checkpoints.save(config.num_iterations, own, run.recorder.run_seconds, digest)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,15 @@ import pytest
 from helpers.files import read_rows
 from helpers.runs import Watch, at_once, count, make_counter
 
-from purejax_sc import config
+from purejax_sc import config, load_agent
 from purejax_sc.cli.commands import main
 from purejax_sc.config import Config
+from purejax_sc.envs import make_env
 from purejax_sc.results import statistics
 from purejax_sc.results.curves import COLUMNS, read_curves, summarise
 from purejax_sc.results.files import RunError, replace_file
-from purejax_sc.runs.train import NonFiniteError
+from purejax_sc.runs.train import Factories, NonFiniteError, train
+from purejax_sc.training import anakin
 from purejax_sc.training.compiled import chunk_sizes
 
 FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints", "checkpoints.json", ".lock"}
@@ -133,6 +136,18 @@ def test_a_request_to_stop_is_answered_at_the_next_log_point(tmp_path: Path) -> 
     assert "stopping at the next log point; once more stops at once" in watch.said
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"
     assert [path.name for path in tmp_path.glob("run/checkpoints/[0-9]*")] == ["8"]
+
+
+def test_a_run_with_parts_of_its_own_says_so_and_is_taken_for_no_other(tmp_path: Path, small: Config) -> None:
+    watch, out = Watch(at=8), tmp_path / "run"
+    own = Factories(make_trainer=partial(anakin.make_trainer, env=make_env(small)))
+    with pytest.raises(KeyboardInterrupt):
+        train(small, out, progress=watch, factories=own)
+    assert watch.said[0].startswith("parts of its own (make_trainer) build this run")
+    with pytest.raises(RunError, match=r"was built with parts of its own \(make_trainer\), which its"):
+        train(small, out, resume=True)
+    with pytest.warns(match=r"was built with parts of its own \(make_trainer\): here is what its configuration names"):
+        load_agent(out)
 
 
 def test_force_replaces_a_run(tmp_path: Path) -> None:
