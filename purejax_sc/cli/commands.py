@@ -52,9 +52,9 @@ def cli(context: click.Context) -> None:
     "Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program."
 )
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first one listens.")
-@click.option("--num-processes", type=click.IntRange(min=1), help="How many there are; none under SLURM and the like.")
-@click.option("--process-id", type=click.IntRange(min=0), help="Which one this is, from 0.")
-@click.option("--wait", type=click.IntRange(min=1), help="Seconds until all of them must be there.  [default: 300]")
+@click.option("--num-processes", type=options.Whole(min=1), help="How many there are; none under SLURM and the like.")
+@click.option("--process-id", type=options.Whole(min=0), help="Which one this is, from 0.")
+@click.option("--wait", type=options.Whole(min=1), help="Seconds until all of them must be there.  [default: 300]")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration, with meanings, and exit.")
 @click.option("--plan", is_flag=True, help="Train nothing: tell the memory, the arithmetic and the least time needed.")
 @click.option("--device", metavar="NAME", help="For which device --plan is, such as h100 or tpu-v5e.  [default: all]")
@@ -185,7 +185,7 @@ def sweep(
 @cli.command()
 @click.argument("name", metavar="NAME|FILE")
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True, help="Of it all.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Seeds of each arm.  [default: those of the study]")
+@click.option("--seeds", type=options.Whole(min=1), help="Seeds of each arm.  [default: those of the study]")
 @click.option("--envs", callback=options.names, help="Only these environments, with commas between them.")
 @click.option("--arms", callback=options.names, help="Only these arms, with commas between them.")
 @options.out("Directory, new or of this study.  [default: runs/study_NAME]")
@@ -249,6 +249,11 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
         tables.print_aggregate(report["aggregate"])
         for path in study.written(directory):
             click.echo(f"wrote {path}")
+    left = study.unfinished(directory, chosen)
+    if left:
+        raise UserError(
+            f"{len(left)} of {len(chosen)} game(s) failed, which was said above ({', '.join(left)}): {stays}"
+        )
 
 
 @cli.command()
@@ -277,16 +282,16 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @cli.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--episodes", type=click.IntRange(min=1), default=32, show_default=True, help="Episodes of each seed.")
+@click.option("--episodes", type=options.Whole(min=1), default=32, show_default=True, help="Episodes of each seed.")
 @options.search(
     "Also search over the learned model, with so many simulations per action, as in 32 or 8,32,128.", many=True
 )
 @click.option(
-    "--temperature", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Of samples."
+    "--temperature", type=options.Number(0, min_open=True), default=1.0, show_default=True, help="Of samples."
 )
 @click.option(
     "--max-steps",
-    type=click.IntRange(min=1),
+    type=options.Whole(min=1),
     default=27_000,
     show_default=True,
     help="Cut longer episodes; how many were is reported.",
@@ -339,10 +344,10 @@ def evaluate(
 @cli.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--agent", type=click.IntRange(min=0), help="Seed of the run whose agent it is.  [default: the first]")
-@click.option("--episodes", type=click.IntRange(min=1), default=8, show_default=True, help="For the table.")
-@click.option("--max-steps", type=click.IntRange(min=1), default=2_500, show_default=True, help="Cut longer episodes.")
-@click.option("--depth", type=click.IntRange(1, 50), help="Imagined steps.  [default: steps of the model in training]")
+@click.option("--agent", type=options.Whole(min=0), help="Seed of the run whose agent it is.  [default: the first]")
+@click.option("--episodes", type=options.Whole(min=1), default=8, show_default=True, help="For the table.")
+@click.option("--max-steps", type=options.Whole(min=1), default=2_500, show_default=True, help="Cut longer episodes.")
+@click.option("--depth", type=options.Whole(1, 50), help="Imagined steps.  [default: steps of the model in training]")
 @click.option("--sampled", is_flag=True, help="Draw actions from the policy instead of taking the likeliest.")
 @click.option("--taken", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
 @options.seed("Of the episodes and of the samples.")
@@ -351,7 +356,7 @@ def evaluate(
 )
 @click.option(
     "--step",
-    type=click.IntRange(min=0),
+    type=options.Whole(min=0),
     help="The step to draw, or to begin the film with.  [default: the middle, or 0]",
 )
 def imagine(
@@ -390,9 +395,9 @@ def imagine(
 
 @cli.command()
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--num", type=click.IntRange(min=1), default=1_000, show_default=True, help="How many levels.")
+@click.option("--num", type=options.Whole(min=1), default=1_000, show_default=True, help="How many levels.")
 @options.out("New file: .npy or .txt.", required=True)
-@click.option("--difficulty", type=int, help="Actions of reverse play at most, as depth=.  [default: 300]")
+@click.option("--difficulty", type=options.Whole(), help="Actions of reverse play at most, as depth=.  [default: 300]")
 @click.option("--split", type=click.Choice(["train", "test"]), default="train", help="Of all rooms.")
 @options.seed("Of the generator.")
 @click.option("--render", type=click.Path(path_type=Path), help="Draw the first 20 levels: a new .png.")
@@ -427,11 +432,11 @@ def levels(
 @cli.command()
 @click.argument("entrants", nargs=-1, required=True, metavar="DIR...")
 @click.option("--opponent", metavar="COMMAND", help='Engine that speaks GTP, as in "gnugo --mode gtp".')
-@click.option("--games", type=click.IntRange(min=1), default=100, show_default=True, help="Of a pair, or a seed.")
+@click.option("--games", type=options.Whole(min=1), default=100, show_default=True, help="Of a pair, or a seed.")
 @options.search("Search before each move.")
 @click.option("--sampled", is_flag=True, help="Draw moves from the policy instead of playing the best.")
-@click.option("--openings", type=click.IntRange(min=0), default=2, show_default=True, help="Random moves at the start.")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of an engine, in s.")
+@click.option("--openings", type=options.Whole(min=0), default=2, show_default=True, help="Random moves at the start.")
+@click.option("--timeout", type=options.Number(min=0.1), default=60.0, show_default=True, help="Of an engine, in s.")
 @options.seed("Of the openings.")
 @options.out("New directory.  [default: runs/match_<name of DIR>]")
 def match(
@@ -470,10 +475,10 @@ def match(
 @cli.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @options.search("Search before each move.")
-@click.option("--agent", type=click.IntRange(min=0), help="Seed of the run whose agent plays.  [default: the first]")
+@click.option("--agent", type=options.Whole(min=0), help="Seed of the run whose agent plays.  [default: the first]")
 @click.option(
     "--resign",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=options.Number(0, 1, max_open=True),
     default=0.0,
     show_default=True,
     help="Resign where the chance to win is lower.",
@@ -501,7 +506,7 @@ def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: 
 @options.search("Let the agent search before each move.")
 @click.option("--second", is_flag=True, help="Let the agent move first.")
 @click.option(
-    "--agent", "run_seed", type=click.IntRange(min=0), help="Seed of the run whose agent plays.  [default: the first]"
+    "--agent", "run_seed", type=options.Whole(min=0), help="Seed of the run whose agent plays.  [default: the first]"
 )
 @options.seed("Of the search.")
 def play(agent: str, second: bool, run_seed: int | None, seed: int, **search: Any) -> None:
@@ -522,7 +527,7 @@ def play(agent: str, second: bool, run_seed: int | None, seed: int, **search: An
 @cli.command()
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @options.out("New directory.", required=True)
-@click.option("--agent", type=click.IntRange(min=0), help="Seed of the run to keep.  [default: the first]")
+@click.option("--agent", type=options.Whole(min=0), help="Seed of the run to keep.  [default: the first]")
 def export(directory: Path, out: Path, agent: int | None) -> None:
     """Keep the agent of the run directory DIR in one small file, to give away or to put into a repository.
 

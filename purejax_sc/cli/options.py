@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,45 @@ from typing import Any
 import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Number(click.FloatRange):
+    """A number in a range, read as settings are: 1e6 and 1_000 too. Usage errors name the option and the range."""
+
+    kinds: tuple[type, ...] = (int, float)
+    noun = "a number"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        from purejax_sc.config import ConfigError, read
+        from purejax_sc.config.words import quote
+
+        number = value
+        if isinstance(value, str):
+            with suppress(ConfigError):
+                number = read(value)
+        if type(number) not in self.kinds or not self._holds(number):
+            raise click.UsageError(f"{param.opts[0]} {quote(number)}: give {self.noun}{self._limits()}")
+        return number
+
+    def _holds(self, number: float) -> bool:
+        above = self.min is None or (number > self.min if self.min_open else number >= self.min)
+        return above and (self.max is None or (number < self.max if self.max_open else number <= self.max))
+
+    def _limits(self) -> str:
+        if self.min is None:
+            return ""
+        if self.max is None:
+            return f" above {self.min:g}" if self.min_open else f", {self.min:g} or more"
+        return f" from {self.min:,g} to {'below ' * self.max_open}{self.max:,}"
+
+
+class Whole(Number):
+    """A whole number in a range."""
+
+    name = "integer range"
+    kinds = (int,)
+    noun = "a whole number"
+
 
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 
@@ -20,12 +60,12 @@ def out(help_: str, **more: Any) -> Decorator:
 
 def seeds(help_: str, default: int = 1) -> Decorator:
     """How many seeds."""
-    return click.option("--seeds", type=click.IntRange(min=1), default=default, show_default=True, help=help_)
+    return click.option("--seeds", type=Whole(min=1), default=default, show_default=True, help=help_)
 
 
 def seed(help_: str) -> Decorator:
     """One seed."""
-    return click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help=help_)
+    return click.option("--seed", type=Whole(0, 2**31 - 1), default=0, show_default=True, help=help_)
 
 
 def placement(help_: str) -> Decorator:
@@ -50,9 +90,7 @@ def search(help_: str, many: bool = False) -> Decorator:
             type=click.Choice(["known", "tree", "siblings"]),
             help="What a search scales values by.  [default: known bounds of the game, or else the tree's]",
         ),
-        click.option(
-            "--max-depth", type=click.IntRange(min=1), help="Of a search.  [default: steps of the model in training]"
-        ),
+        click.option("--max-depth", type=Whole(min=1), help="Of a search.  [default: steps of the model in training]"),
     )
     return lambda function: reduce(lambda f, word: word(f), reversed(words), function)
 

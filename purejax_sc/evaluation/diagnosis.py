@@ -27,7 +27,7 @@ from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
 from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
-from purejax_sc.results.plots import encode
+from purejax_sc.results.plots import color, encode
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
@@ -259,10 +259,10 @@ def draw(report: dict[str, Any]) -> bytes:
     figure = Figure(figsize=(3.4 * len(DEPTH), 3.2), layout="constrained")
     for axes, (name, title) in zip(figure.subplots(1, len(DEPTH)), DEPTH.items(), strict=True):
         points = [(k, x) for k, x in enumerate(report["by_depth"][name], 1) if x["mean"] is not None]
-        axes.plot([k for k, _ in points], [x["mean"] for _, x in points], color="C0", marker="o", markersize=3)
+        axes.plot([k for k, _ in points], [x["mean"] for _, x in points], color=color(1), marker="o", markersize=3)
         spans = [(k, *x["interval"]) for k, x in points if x["interval"]]
         if spans:
-            axes.fill_between(*zip(*spans, strict=True), color="C0", alpha=0.2, linewidth=0)
+            axes.fill_between(*zip(*spans, strict=True), color=color(1), alpha=0.2, linewidth=0)
         axes.axvline(report["trained_depth"], color="black", linewidth=0.6, linestyle=":")
         axes.set(title=title, xlabel="model steps k", xlim=(0.5, report["depth"] + 0.5))
         axes.set_ylim(bottom=0.0)

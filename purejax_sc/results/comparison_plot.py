@@ -60,19 +60,25 @@ def draw(comparison: Comparison, aggregate: str, over_time: bool = False) -> Fig
     shown = [(task, minutes) for task in tasks for minutes in ([False, True] if over_time else [False])]
     axes = _panels(len(shown) + bool(methods))
     labels = dict.fromkeys(label for task in tasks for label in task.runs)
-    colors = {label: f"C{i % 10}" for i, label in enumerate(labels)}
+    colors = {label: plots.color(i) for i, label in enumerate(labels)}
     for (task, minutes), panel in zip(shown, axes, strict=False):
         for label, run in task.runs.items():
             plots.draw_curves(panel, run.curves, label, colors[label], statistic, minutes)
-        xlabel = "minutes of training, of all seeds together" if minutes else "environment steps per seed"
-        _finish(panel, task.env, xlabel, f"episode return, {NAMES[aggregate]} over seeds")
+        _finish(panel, task.env, plots.RETURN)
+        if minutes:
+            panel.set_xlabel("minutes of training, of all seeds together")
+        else:
+            plots.over_steps(panel)
     for label in methods:
         _draw_all_tasks(axes[-1], tasks, label, colors[label], statistic)
     if methods:
-        ylabel = f"normalised return, {NAMES[aggregate]} over seeds"
-        _finish(axes[-1], "all environments", "share of the common range of steps", ylabel)
+        _finish(axes[-1], "all environments", "normalised return")
+        axes[-1].set_xlabel("share of the common range of steps")
     figure = axes[0].get_figure(root=True)
     assert figure is not None
+    seeds = {len(run.curves.returns) for task in tasks for run in task.runs.values()}
+    many = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else seeds.pop()
+    figure.suptitle(plots.spread(many, NAMES[aggregate]), fontsize="medium")
     return figure
 
 
@@ -95,10 +101,14 @@ def _draw_all_tasks(axes: Axes, tasks: Sequence[Task], label: str, color: str, s
     plots.draw_band(axes, SHARES, statistic(*strata, axis=0), interval, label, color)
 
 
-def _finish(axes: Axes, title: str, xlabel: str, ylabel: str) -> None:
-    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+def _finish(axes: Axes, title: str, ylabel: str) -> None:
+    axes.set(title=title, ylabel=ylabel)
+    plots.plain(axes)
     # labels are names of directories: neither a leading underscore nor a dollar sign means anything
-    legend = axes.legend(axes.lines, [str(line.get_label()) for line in axes.lines], fontsize="small")
+    labels = [str(line.get_label()) for line in axes.lines]
+    legend = axes.legend(
+        axes.lines, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small"
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
 

@@ -136,7 +136,11 @@ class Recorder:
 
     def _save_plot(self) -> bytes:
         try:
-            picture = plots.draw_run(self.curves(), self._config.env)
+            update = self._config.sc.update
+            against = "result against random moves" if "result_earlier" in self._points[0].metrics else plots.RETURN
+            picture = plots.draw_run(
+                self.curves(), f"{plots.TITLES.get(update, update)} on {self._config.env}", against
+            )
         except OSError as error:  # a font, which is a file too
             raise unwritable(self._out / "curves.png", error) from None
         self._replace("curves.png", picture)

@@ -50,13 +50,17 @@ def _lines(panels: dict[str, list[Result]], keys: Sequence[str]) -> Figure:
     axes = figure.subplots()
     for i, (title, group) in enumerate(panels.items()):
         if keys:
-            _line(axes, group, keys[0], title, f"C{i % 10}")
+            _line(axes, group, keys[0], title, plots.color(i))
         else:
-            plots.draw_curves(axes, group[0].curves, title, f"C{i % 10}")
+            plots.draw_curves(axes, group[0].curves, title, plots.color(i))
     if not keys:
-        axes.set(xlabel="environment steps per seed", ylabel="episode return")
+        axes.set(ylabel=plots.RETURN)
+        plots.over_steps(axes)
+    plots.plain(axes)
+    num_seeds = len(next(iter(panels.values()))[0].curves.returns)
+    figure.suptitle(plots.spread(num_seeds), fontsize="medium")
     if any(panels):
-        axes.legend(fontsize="small")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
     return figure
 
 

@@ -93,6 +93,11 @@ def _check(config: Config, games: Sequence[str]) -> None:
             raise ConfigError(f"unknown game {quote(game)}: {advice(game, SCORES)}")
 
 
+def unfinished(out: Path, games: Sequence[str]) -> list[str]:
+    """Those of the games whose run did not come to its end."""
+    return [game for game in games if status(out / game) != "complete"]
+
+
 def written(out: Path) -> list[Path]:
     """The files of a report; without a picture where no game has a curve."""
     return [path for path in (out / f"atari57.{form}" for form in ("csv", "json", "png")) if path.exists()]
@@ -136,12 +141,14 @@ def draw(curves: dict[str, Curves]) -> bytes:
     axes = figure.subplots()
     for game, curve in curves.items():
         returns = carried_forward(curve.returns)[0]
-        axes.plot(curve.env_steps, scores.normalise(game, returns), color="C0", linewidth=0.5, alpha=0.5)
-    axes.plot(*median_curve(curves), color="C0", label=f"median of {len(curves)} game(s)")
+        axes.plot(curve.env_steps, scores.normalise(game, returns), color=plots.color(1), linewidth=0.5, alpha=0.5)
+    axes.plot(*median_curve(curves), color=plots.color(1), label=f"median of {len(curves)} game(s)")
     # within twice a human's score the scale of logarithms is linear, and has no ticks
     scale = "symlog" if np.abs(axes.get_ylim()).max() > 2 else "linear"
-    axes.set(xlabel="environment steps", ylabel="human-normalised return", yscale=scale)
-    axes.legend()
+    axes.set(ylabel="human-normalised return", yscale=scale)
+    plots.over_steps(axes)
+    plots.plain(axes)
+    axes.legend(frameon=False)
     return plots.encode(figure, "png")
 
 

@@ -7,7 +7,6 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots, statistics
@@ -44,8 +43,8 @@ def draw(study: Study, tasks: Sequence[Task], scores: Values) -> Figure:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
     seeds = sorted({len(run.curves.returns) for task in tasks for run in task.runs.values()})
-    many = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    figure.suptitle(f"{study.file.title}: mean and 90% bootstrap interval over {many} seeds", fontsize="medium")
+    many = seeds[0] if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    figure.suptitle(f"{study.file.title}: {plots.spread(many)}", fontsize="medium")
     return figure
 
 
@@ -66,9 +65,9 @@ def color(study: Study, arm: str) -> str:
 def _curves(axes: Axes, study: Study, task: Task) -> None:
     for arm, run in task.runs.items():
         plots.draw_curves(axes, run.curves, study.title(arm), color(study, arm))
-    axes.set(title=task.env, xlabel="environment steps per seed", ylabel="episode return")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    _plain(axes)
+    axes.set(title=task.env, ylabel=plots.RETURN)
+    plots.over_steps(axes)
+    plots.plain(axes)
 
 
 def _areas(axes: Axes, study: Study, tasks: Sequence[Task], scores: Values) -> None:
@@ -78,12 +77,12 @@ def _areas(axes: Axes, study: Study, tasks: Sequence[Task], scores: Values) -> N
     }
     scaled = {task.env: dict(zip(task.runs, on_scales([task] * len(task.runs), list(areas[task.env].values())),
                                  strict=True)) for task in tasks}  # fmt: skip
-    axes.set(title="area under the curve", ylabel="normalised: 0 lowest return, 1 best arm")
+    axes.set(title="area under the curve", ylabel="0: lowest return, 1: best arm")
     if study.file.axis:
         _over_axis(axes, study, scaled)
     else:
         _bars(axes, study, scaled)
-    _plain(axes)
+    plots.plain(axes)
 
 
 def _bars(axes: Axes, study: Study, scaled: Mapping[str, Mapping[str, np.ndarray]]) -> None:
@@ -128,7 +127,7 @@ def _human(axes: Axes, study: Study, tasks: Sequence[Task]) -> None:
             interval = statistics.stratified_interval(curves, _median, resamples=statistics.DRAWN_RESAMPLES)
             plots.draw_band(axes, SHARES, _median(*curves), interval, study.title(arm), color(study, arm))
     axes.set(title=f"median of {len(games)} game(s)", xlabel="share of training", ylabel="human-normalised return")
-    _plain(axes)
+    plots.plain(axes)
 
 
 def _game(task: Task) -> str:
@@ -157,9 +156,4 @@ def _wins(axes: Axes, study: Study, scores: Values, names: Sequence[str]) -> Non
         low, high = np.array(ends, float).reshape(-1, 2).T
         axes.errorbar([x for x, _ in known], centre, [centre - low, high - centre], color=color(study, arm), marker="o")
     axes.set(title="games against the engine", xlabel="simulations per move", ylabel="share of wins", ylim=(0, 1))
-    _plain(axes)
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.title.set_parse_math(False)
+    plots.plain(axes)

@@ -9,17 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from purejax_sc.results import statistics
-from purejax_sc.results.plots import encode
+from purejax_sc.results.plots import TITLES, color, encode
 from purejax_sc.tabular.compiled import Record
 
-STYLES = {  # of an update: its name, and its colour
-    "none": ("model-free", "C7"),
-    "dyna": ("Dyna", "C0"),
-    "direct": ("SC-Direct", "C3"),
-    "reverse": ("SC-Reverse", "C2"),
-    "residual": ("SC-Residual", "C1"),
-    "model_only": ("SC-Direct, model only", "C4"),
-}
+# of an update: its name, and its colour
+STYLES = {name: (title, color(i)) for i, (name, title) in enumerate((TITLES | {"none": "model-free"}).items())}
 MODELS = {"mle": "MLE model", "ve": "VE model"}
 METRIC = {"evaluation": "relative_error", "control": "policy_value"}
 LABEL = {"evaluation": "relative value error", "control": "policy value / optimal"}
@@ -158,7 +152,7 @@ def _name(update: str) -> str:
 
 
 def _color(update: str) -> str:
-    return STYLES.get(update, ("", "C5"))[1]  # C5: a row of the table that the paper does not have
+    return STYLES.get(update, ("", color(len(STYLES))))[1]  # else a row of the table that the paper does not have
 
 
 def _logarithmic(axes: Axes) -> None:

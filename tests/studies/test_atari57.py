@@ -55,6 +55,7 @@ def test_games_are_trained_scored_and_left_alone_when_done(tmp_path):
     )
     assert rows["Qbert"]["status"] == "no metrics"
     assert first["aggregate"]["games"] == 1
+    assert atari57.unfinished(tmp_path, ["Pong", "Qbert"]) == ["Qbert"]
     assert [path.name for path in atari57.written(tmp_path)] == ["atari57.csv", "atari57.json", "atari57.png"]
     assert json.loads((tmp_path / "atari57.json").read_text()) == first
     trained.clear()
