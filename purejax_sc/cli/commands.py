@@ -520,7 +520,7 @@ def play(agent: str, second: bool, run_seed: int | None, seed: int, **search: An
         from purejax_sc.evaluation.matches import MatchOptions
 
         how = MatchOptions(search=chosen, seed=seed)
-        game = playing.open_game(playing.find_agent(agent), how, run_seed, speaker())
+        game = playing.open_game(agent, how, run_seed, speaker())
         playing.converse(game, int(second), playing.from_terminal, click.echo)
 
 

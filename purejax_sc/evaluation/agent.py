@@ -15,6 +15,7 @@ from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, ValueRang
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env, network_spec
 from purejax_sc.runs.checkpoint import load_agents, row_of
+from purejax_sc.runs.shipped import find_agent
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
 
 
@@ -99,11 +100,12 @@ class Agent:
 
 
 def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
-    """The agent of a run directory, from its newest readable checkpoint; of checkpoints that are not, Python warns.
+    """The agent of a run directory, or one that is shipped, as in `load_agent("tic_tac_toe")`.
 
-    seed: of the run; None is its first. Raises RunError for what is no run, and for a seed that it does not have.
+    It is that of the newest readable checkpoint; of checkpoints that are not, Python warns. seed: of the run; None is
+    its first. Raises RunError for what is no run, and for a seed that it does not have.
     """
-    agents = load_agents(Path(directory), partial(warnings.warn, stacklevel=3))
+    agents = load_agents(find_agent(directory), partial(warnings.warn, stacklevel=3))
     row = row_of(seed, agents.seeds, directory)
     params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(agents.config, agents.learner))
     spec = network_spec(agents.config)

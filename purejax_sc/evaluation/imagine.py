@@ -21,6 +21,7 @@ from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.results.statistics import as_number
 from purejax_sc.runs.checkpoint import load_agents, row_of
+from purejax_sc.runs.shipped import find_agent
 from purejax_sc.types import Array, Env, Key, Params
 
 Say = Callable[[str], None]
@@ -51,7 +52,7 @@ def imagine(
     """
     if image is not None:
         render.check_path(image)
-    agents = load_agents(directory, say)
+    agents = load_agents(find_agent(directory), say)
     row = row_of(seed, agents.seeds, directory)
     config = evaluation_config(agents.config, EvaluationOptions(episodes=options.episodes), overrides)
     options = options._replace(depth=options.depth or config.muesli.unroll)

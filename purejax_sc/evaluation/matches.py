@@ -29,6 +29,7 @@ from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.runs.checkpoint import load_agents, row_of
+from purejax_sc.runs.shipped import find_agent
 from purejax_sc.types import Env, Key, Params
 
 FILE, GAMES = "match.json", "games"
@@ -75,11 +76,12 @@ class Entrant(NamedTuple):
 
 
 def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
-    """The agents of `DIR[:SIMULATIONS[:SEARCH]]`, or `random`. Raises RunError and ConfigError."""
+    """The agents of `DIR[:SIMULATIONS[:SEARCH]]`, DIR also one that is shipped, or `random`. Raises RunError and
+    ConfigError."""
     if name == RANDOM:
         return Entrant(RANDOM, None, [0], None, lambda params: episodes.uniform(), lambda params: [])
     directory, search = parse_entrant(name, options.search)
-    agents = load_agents(directory, say)
+    agents = load_agents(find_agent(directory), say)
     spec = make_env(agents.config).spec
     if not spec.two_player:
         raise RunError(f"{name} was trained on {agents.config.env}, which has one player: use evaluate")

@@ -1,7 +1,6 @@
 """A person plays a board game against an agent, in the terminal: text in, text out."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -16,25 +15,9 @@ from purejax_sc.runs.checkpoint import row_of
 
 SIGNS = {1: "X", -1: "O", 0: "."}  # of the first side, of the other, of an empty cell
 SHOWN = 4  # moves that the agent says it considers
-_PACKAGE = Path(__file__).parent.parent
-AGENTS = _PACKAGE / "agents"
-if not AGENTS.is_dir():  # a checkout keeps them beside the benchmarks; the wheel carries them in the package
-    AGENTS = _PACKAGE.parent / "bench" / "agents"
 
 Ask = Callable[[str], str | None]  # (prompt) -> a line without its end, None when there are no more
 Say = Callable[[str], None]
-
-
-def find_agent(name: str) -> str:
-    """A directory as it was given, or that of an agent that is shipped. Raises RunError."""
-    plain, colon, search = name.partition(":")
-    if Path(name).exists() or Path(plain).exists():
-        return name
-    shipped = sorted(path.name for path in AGENTS.glob("*") if path.is_dir())
-    if plain in shipped:
-        return f"{AGENTS / plain}{colon}{search}"
-    known = f", or a shipped agent: {', '.join(shipped)}" if shipped else ""
-    raise RunError(f"{name} is no directory: give one that train or export wrote{known}")
 
 
 def open_game(name: str, options: MatchOptions, seed: int | None, say: Say) -> BoardGame:

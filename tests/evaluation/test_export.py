@@ -11,10 +11,10 @@ from helpers import agents
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree, load
 from purejax_sc.evaluation import export
-from purejax_sc.evaluation.play import AGENTS
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import agent_file
 from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.runs.shipped import AGENTS
 
 TINY = {"env": "gymnax/Catch-bsuite", "network": {"kind": "mlp", "width": 8}, "muesli": {"bins": 5, "bins_max": 2.0}}
 
