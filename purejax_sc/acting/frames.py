@@ -9,14 +9,14 @@ import numpy as np
 
 from purejax_sc.config import Config
 from purejax_sc.envs.host import AnyArray, HostStep
-from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
+from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Tree
 
-# (params, Observation [B, ...] in stacks, carry, key) -> (action [B], what else is to be known, carry)
-Pick = Callable[[Params, Observation, Tree, Key], tuple[Array, Tree, Tree]]
+# (who acts, Observation [B, ...] in stacks, carry, key) -> (action [B], what else is to be known, carry)
+Pick = Callable[[Any, Observation, Tree, Key], tuple[Array, Tree, Tree]]
 
 
-# (params, Memory, Observation [B, ...] of single frames, key) -> (action [B], what else is known, Memory, next key)
-Act = Callable[[Params, "Memory", Observation, Key], tuple[Array, Tree, "Memory", Key]]
+# (who acts, Memory, Observation [B, ...] of single frames, key) -> (action [B], what else is known, Memory, next key)
+Act = Callable[[Any, "Memory", Observation, Key], tuple[Array, Tree, "Memory", Key]]
 
 
 class Memory(NamedTuple):
@@ -29,13 +29,13 @@ class Memory(NamedTuple):
 def make_act(pick: Pick) -> Act:
     """Act by what the network sees of single frames, with a stack and a carry in memory."""
 
-    def act(params: Params, memory: Memory, obs: Observation, key: Key) -> tuple[Array, Tree, Memory, Key]:
+    def act(actor: Any, memory: Memory, obs: Observation, key: Key) -> tuple[Array, Tree, Memory, Key]:
         key, key_action = jax.random.split(key)
         channels = obs.frame.shape[-1]
         repeated = jnp.tile(obs.frame, memory.stack.shape[-1] // channels)
         later = jnp.concatenate([memory.stack[..., channels:], obs.frame], axis=-1)
         stack = jnp.where(obs.first[:, None, None, None], repeated, later)
-        action, said, carry = pick(params, obs._replace(frame=stack), memory.carry, key_action)
+        action, said, carry = pick(actor, obs._replace(frame=stack), memory.carry, key_action)
         return action, said, Memory(stack, carry), key
 
     return act

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import optax
 
 from purejax_sc.agent import consistency, diagnostics, losses, returns, transforms
-from purejax_sc.agent.search import Search, make_improvement
+from purejax_sc.agent.search import Improvement, make_improvement
 from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
 from purejax_sc.config import Config, Hyper, MuesliConfig
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
@@ -93,7 +93,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
     axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
     their gradients, as if one device held it all.
     """
-    search = make_improvement(config, model, spec) if config.acting.reanalyse else None
+    improve = make_improvement(config, model, spec) if config.acting.reanalyse else None
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
     def init(key: Key) -> LearnerState:
@@ -108,7 +108,8 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         targets, moment, target_metrics = make_targets(config.muesli, model, state, inputs, key_targets)
         if config.acting.searches:
             key_sc, key_search = jax.random.split(key_sc)
-            targets = searched_targets(config, search, state.target, targets, inputs, key_search)
+            sigma = target_metrics["sigma"]
+            targets = searched_targets(config, improve, state.target, targets, sigma, inputs, key_search)
 
         def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
             terms, roots, metrics = grounded_terms(config.muesli, model, params, targets, inputs)
@@ -232,23 +233,30 @@ def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hype
 
 
 def searched_targets(
-    config: Config, search: Search | None, params: Params, targets: Targets, inputs: Inputs, key: Key
+    config: Config,
+    improve: Improvement | None,
+    params: Params,
+    targets: Targets,
+    sigma: Array,
+    inputs: Inputs,
+    key: Key,
 ) -> Targets:
     """The policy's targets with a share of search's improved policies, of the states that were searched.
 
     Where a search acted, its policy is that of the behaviour, but for the share of uniform actions. The last sequences
-    of a batch, which are replayed ones, are searched anew (Schrittwieser et al. 2021) if `search` is given.
+    of a batch, which are replayed ones, are searched anew (Schrittwieser et al. 2021) if `improve` is given.
     """
     batch, hyper, searched = inputs.batch, inputs.hyper, targets.policy
     if config.acting.policy == "search":
         mu = jax.nn.softmax(batch.logits)
         searched = transforms.without_uniform(mu, batch.obs.legal[:-1], hyper.explore)
-    if search is not None:
+    if improve is not None:
         time, num_sequences, num_actions = searched.shape
         first = num_sequences - round(config.acting.reanalyse * num_sequences)
         e = jnp.reshape(targets.e, (time, num_sequences, *targets.e.shape[1:]))[:, first:]
-        found = search(params, flat(e), flat(batch.obs.legal[:-1, first:]), key, hyper.discount)
-        anew = jnp.reshape(found.weights, (time, -1, num_actions))
+        unit = sigma * hyper.cmpo_temperature
+        found = improve(params, flat(e), flat(batch.obs.legal[:-1, first:]), key, hyper, unit)
+        anew = jnp.reshape(found, (time, -1, num_actions))
         searched = jnp.concatenate([searched[:, :first], anew], axis=1)
     policy = targets.policy + hyper.search_share * (searched - targets.policy)
     return targets._replace(policy=jax.lax.stop_gradient(policy))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import mctx
 
 from purejax_sc.agent.transforms import masked_logits
-from purejax_sc.config import Config
+from purejax_sc.config import Config, Hyper
 from purejax_sc.types import Array, EnvSpec, Key, Model, Params, Scalar
 
 Kind = Literal["muzero", "gumbel"]
@@ -69,13 +69,13 @@ class SearchResult(NamedTuple):
     pv: Array
 
 
+# (params, encodings e [B, ...], legal bool [B, A], key, hyper, unit of advantages) -> the improved policy [B, A]
+Improvement = Callable[[Params, Array, Array, Key, Hyper, Scalar], Array]
 # (params, encodings e [B, ...], legal bool [B, A], key, discount) -> SearchResult
 Search = Callable[[Params, Array, Array, Key, Scalar], SearchResult]
 
 
-def make_search(
-    model: Model, spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None, noise: float = 0.0
-) -> Search:
+def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None) -> Search:
     """A pure search function of encoded states: the caller keeps the encoder's carry.
 
     Args:
@@ -83,8 +83,6 @@ def make_search(
       spec:          with two players, a value counts for the player to move and changes sign at every step.
       options:       how.
       trained_depth: steps that the model was unrolled in training, the default of `options.max_depth`; None: no limit.
-      noise:         of a Gumbel search, how loud the draws are by which it chooses the actions to consider at the root;
-                     with 1 it considers samples of the policy, without replacement.
 
     Returns:
       search(params, e, legal, key, discount), with the discount of one step as a positive number that may be traced.
@@ -95,41 +93,78 @@ def make_search(
     """
     if options.simulations < 1:
         raise ValueError(f"simulations={options.simulations} searches nothing: set simulations=1 or more")
-    policy, values = _policy(options.kind, noise), _scaled_values(options, spec)
     max_depth = trained_depth if options.max_depth is None else options.max_depth
+    policy = partial(_policy(options.kind), num_simulations=options.simulations, max_depth=max_depth)
+    look = partial(_look, model, spec, partial(policy, qtransform=_scaled_values(options, spec)))
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
-        chex.assert_shape(legal, (len(e), spec.num_actions))
-        chex.assert_type(legal, bool)
-        root = mctx.RootFnOutput(
-            prior_logits=masked_logits(model.root_policy(params.root_policy, e), legal),
-            value=model.decode(model.root_value(params.root_value, e)),
-            embedding=model.start(params.dynamics, e),
-        )
-        gamma = -discount if spec.two_player else discount
-        expand = partial(_expand, model, spec.num_actions, gamma)
-        with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
-            found = policy(params, key, root, expand, options.simulations, ~legal, max_depth, qtransform=values)
-        at_root = found.search_tree.summary()
+        tree, output = look(params, e, legal, key, discount)
+        at_root = tree.summary()
         q = jnp.where(at_root.visit_counts > 0, at_root.qvalues, 0.0)
-        pv = jax.vmap(_principal_variation)(found.search_tree, found.action)
-        return SearchResult(found.action, found.action_weights, at_root.value, at_root.visit_counts, q, pv)
+        pv = jax.vmap(_principal_variation)(tree, output.action)
+        return SearchResult(output.action, output.action_weights, at_root.value, at_root.visit_counts, q, pv)
 
     return search
 
 
-def make_improvement(config: Config, model: Model, spec: EnvSpec) -> Search:
-    """The search of training, whose weights are the improved policy (Danihelka et al. 2022, section 4).
+def make_improvement(config: Config, model: Model, spec: EnvSpec) -> Improvement:
+    """The search of training: Gumbel search (Danihelka et al. 2022) whose improved policy is CMPO's (Muesli Eq. 7).
 
-    All actions, also those that were not looked at, have a weight: that of the prior, times the exponential of a value.
+    It considers samples of the policy at the root, without replacement. The weight of an action is that of the prior
+    times exp(clip(adv / unit)), where adv is what the tree says of the action, less the network's value: with one visit
+    of every action and no deeper, CMPO with an exact sum. Of actions that were not looked at, the mixed value of the
+    node stands in. The scale of other searches, by the range of the tree, would make the noise of values that have not
+    learned anything yet as loud as what they say later.
     """
-    return make_search(model, spec, SearchOptions(config.acting.simulations, "gumbel"), config.muesli.unroll, noise=1.0)
+    settings = config.acting.simulations, config.muesli.unroll
+
+    def improve(params: Params, e: Array, legal: Array, key: Key, hyper: Hyper, unit: Scalar) -> Array:
+        values = partial(_advantages, unit, hyper.cmpo_clip)
+        simulations, max_depth = settings
+        policy = partial(mctx.gumbel_muzero_policy, num_simulations=simulations, max_depth=max_depth, qtransform=values)
+        return _look(model, spec, policy, params, e, legal, key, hyper.discount)[1].action_weights
+
+    return improve
 
 
-def _policy(kind: Kind, noise: float) -> Callable[..., Any]:
-    """mctx's search, which explores by no more than `noise`."""
+def _look(
+    model: Model,
+    spec: EnvSpec,
+    policy: Callable[..., Any],
+    params: Params,
+    e: Array,
+    legal: Array,
+    key: Key,
+    discount: Scalar,
+) -> tuple[mctx.Tree, Any]:
+    """Search from B roots by one of mctx's policies: the trees, and what it says. The rest: see `make_search`."""
+    chex.assert_shape(legal, (len(e), spec.num_actions))
+    chex.assert_type(legal, bool)
+    root = mctx.RootFnOutput(
+        prior_logits=masked_logits(model.root_policy(params.root_policy, e), legal),
+        value=model.decode(model.root_value(params.root_value, e)),
+        embedding=model.start(params.dynamics, e),
+    )
+    gamma = -discount if spec.two_player else discount
+    expand = partial(_expand, model, spec.num_actions, gamma)
+    with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
+        output = policy(params, key, root, expand, invalid_actions=~legal)
+    return output.search_tree, output
+
+
+def _advantages(unit: Scalar, clip: Scalar, tree: mctx.Tree, node: Array) -> Array:
+    """clip((q - v) / unit) [A] of one node: mctx's `qtransform` of `make_improvement`."""
+    completed = mctx.qtransform_completed_by_mix_value(
+        tree, node, value_scale=1.0, maxvisit_init=0.0, rescale_values=False
+    )  # times the most visits, which are taken out again
+    q = completed / jnp.maximum(jnp.max(tree.children_visits[node]), 1)
+    return jnp.clip((q - tree.raw_values[node]) / unit, -clip, clip)
+
+
+def _policy(kind: Kind) -> Callable[..., Any]:
+    """mctx's search, without exploration."""
     if kind == "gumbel":
-        return partial(mctx.gumbel_muzero_policy, gumbel_scale=noise)
+        return partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0)
     return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
 
 

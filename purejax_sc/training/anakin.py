@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from purejax_sc import memory
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import Policy, act, acting_params, make_policy
+from purejax_sc.acting.policy import Policy, act, acting_params, make_actor, make_policy
 from purejax_sc.agent import muesli, transforms
 from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
@@ -110,10 +110,10 @@ def _init(parts: Parts, key: Key) -> DeviceState:
 def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceState, dict[str, Array]]:
     config, env, _, policy, learner, axis = parts
     key, key_act, key_learn, key_shared = jax.random.split(state.key, 4)
-    params = acting_params(config, state.learner)
+    actor = make_actor(config, state.learner, hyper)
     key_act = parts.own(key_act)
     driver, carry, fresh, ended = act(
-        env, policy, params, state.driver, state.carry, key_act, hyper, config.train.sequence_length
+        env, policy, actor, state.driver, state.carry, key_act, hyper, config.train.sequence_length
     )
     rows = swap_time(fresh)
     ring = replay.add(state.replay, rows) if isinstance(state.replay, ReplayState) else ()
@@ -204,11 +204,13 @@ def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
 
     policy, num_steps = make_policy(config, model, env.spec), config.train.sequence_length
 
+    learner = muesli.make_learner(config, model, env.spec)
+
     def make(key: Key) -> Sequence:
         key_params, key_env, key_act = jax.random.split(key, 3)
         driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
-        params = model.init(key_params)
-        return swap_time(act(env, policy, params, driver, carry, key_act, config.hyper, num_steps)[2])
+        actor = make_actor(config, learner.init(key_params), config.hyper)
+        return swap_time(act(env, policy, actor, driver, carry, key_act, config.hyper, num_steps)[2])
 
     shapes = jax.eval_shape(make, jax.random.key(0))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc import envs
-from purejax_sc.acting.policy import make_policy
+from purejax_sc.acting.policy import make_actor, make_policy
 from purejax_sc.config import Config, Hyper
 from purejax_sc.config.base import MOST
 from purejax_sc.envs import base
@@ -17,7 +17,7 @@ from purejax_sc.training.devices import Placement
 from purejax_sc.training.host_rows import as_batch
 from purejax_sc.training.iteration import check_num_seeds
 from purejax_sc.training.update import AbstractUpdate, abstract_update
-from purejax_sc.types import Key, Params, Sequence
+from purejax_sc.types import Key, LearnerState, Sequence
 
 PLATFORM = "cuda"  # whose branches a plan counts; those of TPUs are the same
 FOR_A_CPU = 10**11  # operations of an update that a CPU does in about a second
@@ -163,12 +163,12 @@ def _act_flops(config: Config, update: AbstractUpdate) -> int:
     batch = jax.eval_shape(lambda rows: as_batch(rows, config.atari.stack), rows)
     policy = make_policy(config, update.model, envs.network_spec(config))
 
-    def act(params: Params, batch: Sequence, key: Key, hyper: Hyper) -> Any:
+    def act(learner: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> Any:
         rows = jnp.zeros(config.train.num_envs, jnp.int32)  # of which kind each observation is
         obs, carry = jax.tree.map(lambda x: x[rows], (jax.tree.map(lambda x: x[0], batch.obs), batch.carry))
-        return policy(params, obs, carry, key, hyper)
+        return policy(make_actor(config, learner, hyper), obs, carry, key, hyper)
 
-    return costs.flops(jax.make_jaxpr(act)(state.params, batch, key, hyper), PLATFORM)
+    return costs.flops(jax.make_jaxpr(act)(state, batch, key, hyper), PLATFORM)
 
 
 def _compiled_bytes(update: AbstractUpdate) -> int | None:

@@ -7,18 +7,21 @@ import pytest
 from helpers.configs import small
 from helpers.table_models import STATES, table_model, tables
 
-from purejax_sc.acting.policy import make_policy
-from purejax_sc.types import EnvSpec, Observation
+from purejax_sc.acting.policy import UNKNOWN, Actor, make_actor, make_policy
+from purejax_sc.agent import transforms
+from purejax_sc.types import EnvSpec, LearnerState, Observation
 
 SPEC = EnvSpec(3, (STATES,), jnp.dtype(jnp.float32), two_player=False, value_bounds=(-1.0, 1.0))
 # In state 0 action 0 pays 0.2 more than action 1; action 2 would pay most, but is illegal. Nothing follows.
 PARAMS = tables([[1], [1]], rewards=[[0.1, -0.1, 0.9]])
 DRAWS = 4_000
-# Two simulations look at each legal action once. Gumbel's value scale is then (50 + 1) * 0.1.
-SEARCHED = jax.nn.softmax(jnp.array([5.1 * 0.1, 5.1 * -0.1, -1e9]))
+# Two simulations look at each legal action once; the network's value of the state is 0. Advantages of 0.1 and -0.1 are
+# 0.4 and -0.4 in units of 0.25.
+UNIT = 0.25
+SEARCHED = jax.nn.softmax(jnp.array([0.4, -0.4, -1e9]))
 
 
-def acted(policy: str, explore: float = 0.0):
+def acted(policy: str, explore: float = 0.0, unit: float = UNIT):
     """Actions and logits of many environments in state 0."""
     config = small(acting={"policy": policy, **({"simulations": 2} if policy == "search" else {})})
     model = table_model()._replace(encode=lambda encoder, obs, carry: (obs.frame, carry))
@@ -27,7 +30,7 @@ def acted(policy: str, explore: float = 0.0):
     obs = Observation(frame, legal, zeros.astype(jnp.int32), zeros, zeros == 1, zeros == 0)
     choose = jax.jit(make_policy(config, model, SPEC))
     hyper = jax.tree.map(jnp.float32, config.hyper._replace(explore=explore, discount=1.0))
-    return choose(PARAMS, obs, (), jax.random.key(0), hyper)[:2]
+    return choose(Actor(PARAMS, jnp.float32(unit)), obs, (), jax.random.key(0), hyper)[:2]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +49,17 @@ def test_actions_are_drawn_from_the_policy_that_is_stored(policy, explore, probs
     assert drawn[2] == 0
 
 
-def test_an_action_that_search_all_but_rules_out_keeps_a_finite_logit():
-    model, config = table_model(), small(acting={"policy": "search", "simulations": 2})
-    model = model._replace(encode=lambda encoder, obs, carry: (obs.frame, carry))
-    params = tables([[1], [1]], rewards=[[30, -30, -30]])  # softmax is 0 in float32
-    one = jnp.ones(1)
-    obs = Observation(jnp.eye(STATES)[:1], jnp.ones((1, 3), bool), one.astype(jnp.int32), one, one == 1, one == 1)
-    logits = make_policy(config, model, SPEC)(params, obs, (), jax.random.key(0), config.hyper)[1]
-    assert np.isfinite(logits).all()
-    assert np.asarray(logits).min() > -100
+def test_advantages_are_clipped_as_those_of_cmpo_are():
+    """In units of 0.01 they are 10 and -10, and become 1 and -1."""
+    _, logits = acted("search", unit=0.01)
+    np.testing.assert_allclose(jax.nn.softmax(logits[0]), jax.nn.softmax(jnp.array([1.0, -1.0, -1e9])), rtol=1e-4)
+
+
+def test_before_the_first_update_values_do_not_count():
+    config = small()
+    learner = LearnerState(PARAMS, PARAMS, (), transforms.init_moment(), jnp.int32(0))
+    assert make_actor(config, learner, config.hyper).unit == UNKNOWN
+    moment = transforms.update_moment(learner.moment, jnp.float32(4.0), 0.99)
+    later = learner._replace(moment=moment, updates=jnp.int32(1))
+    half = config.hyper._replace(cmpo_temperature=0.5)
+    np.testing.assert_allclose(make_actor(config, later, half).unit, 0.5 * 2.0, rtol=1e-6)  # sigma is 2

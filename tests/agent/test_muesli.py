@@ -12,7 +12,6 @@ from helpers.configs import assert_close
 from helpers.references import Heads
 
 from purejax_sc.agent import consistency, muesli, transforms
-from purejax_sc.agent.search import SearchResult
 from purejax_sc.config import Hyper
 from purejax_sc.networks import make_model
 from purejax_sc.types import Params
@@ -145,6 +144,9 @@ def test_sampled_targets_agree_with_exact_ones_on_average():
     assert np.std(np.asarray(sampled.value), 0).max() > 0.01
 
 
+SIGMA = 1.7
+
+
 def searched(acting, search=None, share=1.0, explore=0.0):
     """The policy's targets with search, those without, and the batch."""
     config, _, _, state = make(muesli=exact(), acting=acting)
@@ -152,7 +154,7 @@ def searched(acting, search=None, share=1.0, explore=0.0):
     targets = targets_of(config, state, batch)[0]
     hyper = hyper_of(config, search_share=share, explore=explore)
     inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
-    found = muesli.searched_targets(config, search, state.target, targets, inputs, KEY)
+    found = muesli.searched_targets(config, search, state.target, targets, jnp.float32(SIGMA), inputs, KEY)
     assert jax.tree.all(
         jax.tree.map(lambda a, b: np.array_equal(a, b), found._replace(policy=0), targets._replace(policy=0))
     )
@@ -177,13 +179,13 @@ def test_uniform_actions_of_the_behaviour_are_no_part_of_what_search_says():
 
 @pytest.mark.parametrize("policy", ["network", "search"])
 def test_the_last_sequences_of_a_batch_are_searched_anew_by_the_target_network(policy):
-    def search(params, e, legal, key, discount):
-        seen.append((params, e, legal, float(discount)))
-        return SearchResult(*(jax.nn.one_hot(jnp.argmin(legal, axis=-1), A),) * 6)
+    def improve(params, e, legal, key, hyper, unit):
+        seen.append((params, e, legal, float(unit)))
+        return jax.nn.one_hot(jnp.argmin(legal, axis=-1), A)
 
     seen = []
-    found, targets, batch = searched({"policy": policy, "reanalyse": 0.5}, search)
-    [(params, e, legal, discount)] = seen
+    found, targets, batch = searched({"policy": policy, "reanalyse": 0.5}, improve)
+    [(params, e, legal, unit)] = seen
     half = B // 2
     kept = jax.nn.softmax(batch.logits) if policy == "search" else targets.policy
     np.testing.assert_allclose(found[:, :half], kept[:, :half], rtol=1e-5, atol=1e-7)
@@ -193,7 +195,7 @@ def test_the_last_sequences_of_a_batch_are_searched_anew_by_the_target_network(p
     encoded = model.encode(state.target.encoder, jax.tree.map(lambda x: x[:-1, half:], batch.obs), ())[0]
     np.testing.assert_allclose(e, rows(encoded), rtol=1e-4, atol=1e-6)
     assert params is state.target
-    assert discount == pytest.approx(config.hyper.discount)
+    assert unit == pytest.approx(SIGMA * config.hyper.cmpo_temperature)
 
 
 @pytest.mark.parametrize("two_player", [False, True])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import act, make_policy
+from purejax_sc.acting.policy import act, make_actor, make_policy
 from purejax_sc.config import Config, from_tree
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
@@ -92,8 +92,8 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
     trainer = anakin.make_trainer(small, env)
     state = jax.jit(trainer.init)(jax.random.key(0))
     model = make_model(small, env.spec)
-    params, policy = state.learner.params, make_policy(small, model, env.spec)
-    act_long = jax.jit(lambda driver, key: act(env, policy, params, driver, (), key, small.hyper, 64))
+    actor, policy = make_actor(small, state.learner, small.hyper), make_policy(small, model, env.spec)
+    act_long = jax.jit(lambda driver, key: act(env, policy, actor, driver, (), key, small.hyper, 64))
     sequence = act_long(state.driver, jax.random.key(1))[2]
     reward, discount = np.asarray(sequence.reward), np.asarray(sequence.discount)
     assert set(np.unique(discount)) == {-1.0, 0.0}
