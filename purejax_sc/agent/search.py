@@ -98,11 +98,11 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     look = partial(_look, model, spec, partial(policy, qtransform=_scaled_values(options, spec)))
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
-        tree, output = look(params, e, legal, key, discount)
-        at_root = tree.summary()
+        found = look(params, e, legal, key, discount)
+        at_root = found.search_tree.summary()
         q = jnp.where(at_root.visit_counts > 0, at_root.qvalues, 0.0)
-        pv = jax.vmap(_principal_variation)(tree, output.action)
-        return SearchResult(output.action, output.action_weights, at_root.value, at_root.visit_counts, q, pv)
+        pv = jax.vmap(_principal_variation)(found.search_tree, found.action)
+        return SearchResult(found.action, found.action_weights, at_root.value, at_root.visit_counts, q, pv)
 
     return search
 
@@ -116,13 +116,13 @@ def make_improvement(config: Config, model: Model, spec: EnvSpec) -> Improvement
     node stands in. The scale of other searches, by the range of the tree, would make the noise of values that have not
     learned anything yet as loud as what they say later.
     """
-    settings = config.acting.simulations, config.muesli.unroll
+    policy = partial(
+        mctx.gumbel_muzero_policy, num_simulations=config.acting.simulations, max_depth=config.muesli.unroll
+    )
 
     def improve(params: Params, e: Array, legal: Array, key: Key, hyper: Hyper, unit: Scalar) -> Array:
-        values = partial(_advantages, unit, hyper.cmpo_clip)
-        simulations, max_depth = settings
-        policy = partial(mctx.gumbel_muzero_policy, num_simulations=simulations, max_depth=max_depth, qtransform=values)
-        return _look(model, spec, policy, params, e, legal, key, hyper.discount)[1].action_weights
+        weighed = partial(policy, qtransform=partial(_advantages, unit, hyper.cmpo_clip))
+        return _look(model, spec, weighed, params, e, legal, key, hyper.discount).action_weights
 
     return improve
 
@@ -136,8 +136,8 @@ def _look(
     legal: Array,
     key: Key,
     discount: Scalar,
-) -> tuple[mctx.Tree, Any]:
-    """Search from B roots by one of mctx's policies: the trees, and what it says. The rest: see `make_search`."""
+) -> mctx.PolicyOutput:
+    """Search from B roots by one of mctx's policies. The rest: see `make_search`."""
     chex.assert_shape(legal, (len(e), spec.num_actions))
     chex.assert_type(legal, bool)
     root = mctx.RootFnOutput(
@@ -148,8 +148,7 @@ def _look(
     gamma = -discount if spec.two_player else discount
     expand = partial(_expand, model, spec.num_actions, gamma)
     with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
-        output = policy(params, key, root, expand, invalid_actions=~legal)
-    return output.search_tree, output
+        return policy(params, key, root, expand, invalid_actions=~legal)
 
 
 def _advantages(unit: Scalar, clip: Scalar, tree: mctx.Tree, node: Array) -> Array:

@@ -41,9 +41,18 @@ def mean_returns(name: str, overrides: list[str], windows: list[tuple[int, int]]
     return returns[1::2]
 
 
-@pytest.mark.parametrize("update", ["none", "direct"])
-def test_catch_is_learned_in_64_000_steps(update):
-    assert mean_returns("catch", [f"sc.update={update}"], [(60_000, 64_000)])[0] >= 0.95
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sc.update=none"],
+        ["sc.update=direct"],
+        ["acting.policy=search", "acting.simulations=8"],
+        ["acting.reanalyse=0.5", "acting.simulations=8"],
+    ],
+    ids=str,
+)
+def test_catch_is_learned_in_64_000_steps(words):
+    assert mean_returns("catch", words, [(60_000, 64_000)])[0] >= 0.95
 
 
 @pytest.mark.parametrize("update", ["none", "direct"])
