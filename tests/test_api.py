@@ -96,7 +96,7 @@ def test_a_seed_is_chosen_by_its_number(two_seeds) -> None:
     assert load_agent(two_seeds, seed=4).seed == 4
     with pytest.raises(RunError, match="has no seed 7: choose from 3, 4"):
         load_agent(two_seeds, seed=7)
-    with pytest.raises(RunError, match="give a directory written by train"):
+    with pytest.raises(RunError, match="give one that train or export wrote"):
         load_agent(two_seeds / "nothing")
 
 

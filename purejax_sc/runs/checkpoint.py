@@ -306,11 +306,12 @@ def load_agents(directory: Path, warn: Warn) -> Agents:
 
     def read(done: int, facts: Facts, rows: str | None) -> Agents:
         config = _config(directory, facts)
+        item = ocp.args.StandardRestore(_learner_shapes(config, len(facts["seeds"])))
+        learner = manager.restore(done, args=ocp.args.Composite(learner=item)).learner
         if facts.get("own_parts"):
             parts = ", ".join(facts["own_parts"])
             warn(f"{directory} was built with parts of its own ({parts}): here is what its configuration names instead")
-        item = ocp.args.StandardRestore(_learner_shapes(config, len(facts["seeds"])))
-        return Agents(config, facts["seeds"], manager.restore(done, args=ocp.args.Composite(learner=item)).learner)
+        return Agents(config, facts["seeds"], learner)
 
     agents = _newest(manager, directory, read, warn, items=("learner",))
     if agents is None:

@@ -297,7 +297,7 @@ def test_what_is_no_picture_is_drawn_without_frames(here, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "cure"),
     [
-        ("DIR", "give a directory written by train"),
+        ("DIR", "give one that train or export wrote, or a shipped agent"),
         ("runs/catch --agent 5", "choose from 3, 4"),
         ("runs/catch --step 1", "add --render"),
         ("runs/catch --render film.mp4", ".gif"),
@@ -319,5 +319,5 @@ def test_mistakes_are_one_line_and_write_nothing(here, capsys, words, cure) -> N
 def test_environments_on_the_host_are_refused(monkeypatch, capsys) -> None:
     atari = agents.Agents(from_tree({"env": "atari/Pong", "network": {"kind": "impala"}}), [0], ())
     monkeypatch.setattr(imagine, "load_agents", lambda directory, say: atari)
-    assert main(["imagine", "run"]) == 2
+    assert main(["imagine", "."]) == 2
     assert "runs on the host and cannot be compiled" in capsys.readouterr().err

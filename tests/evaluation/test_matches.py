@@ -344,13 +344,13 @@ def test_every_seed_plays_an_engine_and_the_games_are_kept(runs, puppet, tmp_pat
         (["random", "{runs}/one_player"], "has one player"),
         (["{runs}/xo", "{runs}/go"], "different games"),
         (["{runs}/xo", "--opponent", "gnugo"], "does not play Go"),
-        (["{runs}/nothing", "random"], "give a directory written by train"),
+        (["{runs}/nothing", "random"], "give one that train or export wrote"),
         (["{runs}/go", "--opponent", "no_such_engine"], "install 'no_such_engine'"),
         (["{runs}/go", "random", "--sampled", "--simulations", "2"], "give one of them"),
         (["{runs}/go", "random", "--search", "gumbel"], "--search gumbel needs --simulations"),
         (["{runs}/xo:3", "{runs}/xo:3"], "against itself"),
         (["{runs}/xo:3:alphabeta", "{runs}/xo"], "'alphabeta' is no search: write {runs}/xo:3:muzero or :gumbel"),
-        (["{runs}/xo:a", "{runs}/xo"], "give a directory written by train"),
+        (["{runs}/xo:a", "{runs}/xo"], "give one that train or export wrote"),
     ],
 )
 def test_matches_that_cannot_be_played_end_in_one_line(runs, tmp_path, capsys, arguments, words) -> None:
