@@ -19,6 +19,7 @@ def pictures(notebook: nbformat.NotebookNode) -> int:
 
 def test_the_tour_runs() -> None:
     shown = nbformat.read(TOUR, as_version=4)
-    ran = NotebookClient(deepcopy(shown), timeout=500, resources={"metadata": {"path": TOUR.parent}}).execute()
+    patient = {"timeout": 500, "iopub_timeout": 60}  # seconds: other tests run beside it
+    ran = NotebookClient(deepcopy(shown), resources={"metadata": {"path": TOUR.parent}}, **patient).execute()
     assert pictures(ran) == pictures(shown) == 3
     assert printed(ran) == printed(shown) != []
