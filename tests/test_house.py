@@ -67,6 +67,13 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_importing_the_learner_leaves_search_and_pictures_alone() -> None:
+    unneeded = ("matplotlib", "mctx", "scipy")
+    code = f"import sys, purejax_sc.agent.muesli; print([name for name in {unneeded} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from purejax_sc.cli.commands import main; assert main(['--help']) == 0;"

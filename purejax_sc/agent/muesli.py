@@ -13,7 +13,7 @@ docs/algorithm.md.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import chex
 import jax
@@ -21,10 +21,12 @@ import jax.numpy as jnp
 import optax
 
 from purejax_sc.agent import consistency, diagnostics, losses, returns, transforms
-from purejax_sc.agent.search import Improvement, make_improvement
 from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
 from purejax_sc.config import Config, Hyper, MuesliConfig
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
+
+if TYPE_CHECKING:
+    from purejax_sc.agent.search import Improvement
 
 Metrics = dict[str, Array]
 
@@ -93,7 +95,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
     axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
     their gradients, as if one device held it all.
     """
-    improve = make_improvement(config, model, spec) if config.acting.reanalyse else None
+    improve = _make_improvement(config, model, spec) if config.acting.reanalyse else None
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
     def init(key: Key) -> LearnerState:
@@ -232,9 +234,17 @@ def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hype
     return masked_logits(jnp.log(mixture), legal)
 
 
+def _make_improvement(config: Config, model: Model, spec: EnvSpec) -> "Improvement":
+    from purejax_sc.agent.search import (
+        make_improvement,  # and with it mctx, which a learner without search does not need
+    )
+
+    return make_improvement(config, model, spec)
+
+
 def searched_targets(
     config: Config,
-    improve: Improvement | None,
+    improve: "Improvement | None",
     params: Params,
     targets: Targets,
     sigma: Array,
@@ -245,6 +255,8 @@ def searched_targets(
 
     Where a search acted, its policy is that of the behaviour, but for the share of uniform actions. The last sequences
     of a batch, which are replayed ones, are searched anew (Schrittwieser et al. 2021) if `improve` is given.
+
+    params: of the target network.   targets: policy [T, B, A] of CMPO, and encodings e.   sigma: [] of advantages.
     """
     batch, hyper, searched = inputs.batch, inputs.hyper, targets.policy
     if config.acting.policy == "search":

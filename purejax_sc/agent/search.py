@@ -152,7 +152,7 @@ def _look(
 
 
 def _advantages(unit: Scalar, clip: Scalar, tree: mctx.Tree, node: Array) -> Array:
-    """clip((q - v) / unit) [A] of one node: mctx's `qtransform` of `make_improvement`."""
+    """clip((q - v) / unit) [A] of one node (int32 []) of one tree, q and v raw: `qtransform` of `make_improvement`."""
     completed = mctx.qtransform_completed_by_mix_value(
         tree, node, value_scale=1.0, maxvisit_init=0.0, rescale_values=False
     )  # times the most visits, which are taken out again

@@ -252,7 +252,7 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
     left = study.unfinished(directory, chosen)
     if left:
         raise UserError(
-            f"{len(left)} of {len(chosen)} game(s) failed, which was said above ({', '.join(left)}): {stays}"
+            f"{len(left)} of {len(chosen)} game(s) did not end well ({', '.join(left)}; see atari57.csv): {stays}"
         )
 
 

@@ -116,6 +116,7 @@ class Config(Section):
         self._check_shards()
         self._check_unrolls()
         self._check_sc_loss()
+        self._check_search()
         self._check_hyper()
         return self
 
@@ -202,12 +203,20 @@ class Config(Section):
                 " sc.loss=squared"
             )
 
+    def _check_search(self) -> None:
+        share, num = self.acting.reanalyse, self.train.batch_sequences // self.train.data_shards
+        if share and not round(share * num):
+            raise ValueError(
+                f"acting.reanalyse={share} is no sequence of the {num} in a batch of each device: set"
+                f" acting.reanalyse={1 / num:.3g} or more"
+            )
+        if self.acting.policy == "search" and self.hyper.explore == 1:
+            raise ValueError("hyper.explore=1 leaves nothing of acting.policy=search: lower it")
+
     def _check_hyper(self) -> None:
         if self.hyper.latent_noise > 0 and self.sc.noise_on == "none":
             raise ValueError("hyper.latent_noise has no effect with sc.noise_on=none: set sc.noise_on=encoding")
         if self.hyper.epsilon > 0 and self.sc.policy != "epsilon":
             raise ValueError(f"hyper.epsilon has no effect with sc.policy={self.sc.policy}: set sc.policy=epsilon")
-        if self.acting.policy == "search" and self.hyper.explore == 1:
-            raise ValueError("hyper.explore=1 leaves nothing of acting.policy=search: lower it")
         if self.hyper.prior_behaviour + self.hyper.prior_uniform > 1:
             raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")

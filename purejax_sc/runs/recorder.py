@@ -135,12 +135,11 @@ class Recorder:
         self._events.add(means | each, point.env_steps)
 
     def _save_plot(self) -> bytes:
+        update = self._config.sc.update
+        title = f"{plots.TITLES.get(update, update)} on {self._config.env}"
+        judged = "result_earlier" in self._points[0].metrics  # an agent of self-play
         try:
-            update = self._config.sc.update
-            against = "result against random moves" if "result_earlier" in self._points[0].metrics else plots.RETURN
-            picture = plots.draw_run(
-                self.curves(), f"{plots.TITLES.get(update, update)} on {self._config.env}", against
-            )
+            picture = plots.draw_run(self.curves(), title, "result against random moves" if judged else plots.RETURN)
         except OSError as error:  # a font, which is a file too
             raise unwritable(self._out / "curves.png", error) from None
         self._replace("curves.png", picture)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from purejax_sc import memory
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import Policy, act, acting_params, make_actor, make_policy
+from purejax_sc.acting.policy import Actor, Policy, act, acting_params, make_actor, make_policy
 from purejax_sc.agent import muesli, transforms
 from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
@@ -204,12 +204,10 @@ def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
 
     policy, num_steps = make_policy(config, model, env.spec), config.train.sequence_length
 
-    learner = muesli.make_learner(config, model, env.spec)
-
     def make(key: Key) -> Sequence:
         key_params, key_env, key_act = jax.random.split(key, 3)
         driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
-        actor = make_actor(config, learner.init(key_params), config.hyper)
+        actor = Actor(model.init(key_params), jnp.ones(()))
         return swap_time(act(env, policy, actor, driver, carry, key_act, config.hyper, num_steps)[2])
 
     shapes = jax.eval_shape(make, jax.random.key(0))

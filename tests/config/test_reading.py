@@ -79,6 +79,7 @@ def test_names_of_no_file_are_one_line(name: str) -> None:
         ("hyper.discount=.nan", "hyper.discount=nan: give a finite number"),
         ("hyper.gates=[[1], 2, 3]", "give three numbers from 0 to 1"),
         ("hyper=[0.1]", "give its keys and values"),
+        ("acting.reanalyse=0.001", "acting.reanalyse=0.001 is no sequence of the"),
         ("acting.policy=mcts", "acting.policy='mcts': choose 'network' or 'search'"),
         ("acting.simulations=4", "acting.simulations has no effect with acting.policy=network and acting.reanalyse=0"),
         ("hyper.search_share=0.5", "hyper.search_share has no effect with acting.policy=network and acting.reanalyse"),

@@ -288,8 +288,11 @@ def test_aggregate_is_of_the_curves_and_not_of_the_table(here) -> None:
     comparison = compare.compare(read_runs(["run"]))
     # the mean of 1, 2, 3 and 50 is 14; without the lowest and the highest it is 2.5
     for aggregate, height in (("mean", 14.0), ("iqm", 2.5)):
-        (line,) = comparison_plot.draw(comparison, aggregate).axes[0].lines
+        figure = comparison_plot.draw(comparison, aggregate)
+        (line,) = figure.axes[0].lines
         assert line.get_ydata().tolist() == [0.0, height]
+        centre = comparison_plot.NAMES[aggregate]
+        assert figure.get_suptitle() == f"{centre} and 90% bootstrap interval over 4 seeds"
     assert main(["plot", "run", "--out", "mean.png"]) == 0
     assert main(["plot", "run", "--out", "iqm.png", "--aggregate", "iqm"]) == 0
     assert Path("mean.png").read_bytes() != Path("iqm.png").read_bytes()
@@ -309,6 +312,8 @@ def test_curves_are_drawn_over_minutes_too(here, capsys) -> None:
     assert steps.lines[0].get_xdata().tolist() == [10, 20]
     assert minutes.lines[0].get_xdata().tolist() == [1.0, 2.0]  # when the later of the two was there
     assert minutes.lines[0].get_ydata().tolist() == [0, 5]
+    assert steps.get_xlabel() == "environment steps per seed"
+    assert steps.xaxis.get_major_formatter()(200_000) == "200k"
     assert "minutes" in minutes.get_xlabel()
     assert len(others) == 2
     assert main(["plot", "run", "else", "--time", "--out", "time.png"]) == 0

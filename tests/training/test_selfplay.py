@@ -72,7 +72,6 @@ def test_the_earlier_agent_follows_for_its_share_of_the_run_and_then_stays(judge
 
 
 def test_search_acts_and_teaches_in_self_play() -> None:
-    """The same first games as those of a network are drawn from a sharper policy, and lead elsewhere."""
     small = config(acting={"policy": "search", "simulations": 4, "reanalyse": 0.5}, arena={"games": 0})
     point, states = run(small)[-1]
     assert all(np.isfinite(value) for name, value in point.metrics.items() if name.startswith("loss"))
