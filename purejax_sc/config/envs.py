@@ -9,23 +9,23 @@ from purejax_sc.config.base import MOST, Fraction, Natural, Positive, Section, T
 
 
 class Family(NamedTuple):
-    """Environments of one adapter. module: of the adapter.   install: what pip installs for it.
+    """Environments of one adapter. module: of the adapter.   install: the extra that brings what it needs, if one does.
 
     sections: of the configuration that only these environments have.   host: do they run on the host?
     """
 
     module: str
-    install: str
+    install: str = ""
     sections: tuple[str, ...] = ()
     host: bool = False
 
 
 # The first part of an environment's name -> its family.
 FAMILIES = {
-    "gymnax": Family("purejax_sc.envs.gymnax", "gymnax"),
-    "garnet": Family("purejax_sc.envs.garnet", "gymnax"),
-    "jumanji": Family("purejax_sc.envs.sokoban", "jumanji", ("levels",)),
-    "pgx": Family("purejax_sc.envs.pgx", "pgx", ("arena",)),
+    "gymnax": Family("purejax_sc.envs.gymnax"),
+    "garnet": Family("purejax_sc.envs.garnet"),
+    "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
+    "pgx": Family("purejax_sc.envs.pgx", sections=("arena",)),
     "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host", "replay.file"), host=True),
 }
 

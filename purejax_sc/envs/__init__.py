@@ -116,8 +116,9 @@ def _packages_of(config: Config, family: Family) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or family.install).partition(".")[0]
-        raise ConfigError(f"env={config.env!r} needs the package {package}: pip install {family.install}") from None
+        package = (error.name or str(error)).partition(".")[0]
+        cure = f"pip install {family.install or package}"
+        raise ConfigError(f"env={config.env!r} needs the package {package}: {cure}") from None
 
 
 def _unknown(config: Config) -> ConfigError:
