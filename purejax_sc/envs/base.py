@@ -12,9 +12,12 @@ A terminated row resets at once. A truncated row first shows its final observati
 can bootstrap from it; the next step then ignores the action, resets, and emits reward 0 and discount 0.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import NamedTuple
 
 import chex
@@ -134,6 +137,25 @@ def lenient_promotion() -> Iterator[None]:
     """Libraries broadcast between ranks and mix dtypes, which users may have forbidden."""
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield
+
+
+@contextmanager
+def postponed(*names: str) -> Iterator[None]:
+    """Who imports these modules within it gets stand-ins, which load them when something of them is used."""
+    absent = [name for name in names if name not in sys.modules]
+    for name in absent:
+        sys.modules[name] = _stand_in(name)
+    try:
+        yield
+    finally:
+        for name in absent:
+            del sys.modules[name]
+
+
+def _stand_in(name: str) -> ModuleType:
+    module = ModuleType(name)
+    module.__getattr__ = lambda attribute: getattr(import_module(name), attribute)  # type: ignore[method-assign]
+    return module
 
 
 def without_weak_types(state: Tree) -> Tree:

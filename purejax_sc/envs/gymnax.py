@@ -2,16 +2,18 @@
 
 from typing import Any, NamedTuple
 
-import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import spaces
 
 from purejax_sc.config import Config, ConfigError, EnvOptions
-from purejax_sc.envs.base import check_options, lenient_promotion, without_weak_types
+from purejax_sc.envs.base import check_options, lenient_promotion, postponed, without_weak_types
 from purejax_sc.memory import free_on_host, refuse_beyond
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
+
+with postponed("matplotlib.pyplot", "seaborn"):  # by which it draws: a second for every command, with SciPy and pandas
+    import gymnax
+    from gymnax.environments import spaces
 
 _CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
 _DOWNLOADS = ("MNISTBandit-bsuite",)  # fetches its images when it is made

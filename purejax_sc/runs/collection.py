@@ -78,6 +78,12 @@ class Reached(NamedTuple):
     summaries: list[dict[str, Any]]
 
 
+def is_done(task: Task) -> bool:
+    """Whether nothing is left of a task: its runs are complete, and the checkpoints that they shared are gone."""
+    shared = all(part.out != task.home for part in task.parts)
+    return all(status(part.out) == "complete" for part in task.parts) and not (shared and task.home.exists())
+
+
 @contextmanager
 def directory(out: Path, resume: bool, mark: str, say: Callable[[str], None]) -> Iterator[None]:
     """A directory for many runs, this process's own to write inside the `with`. An error leaves none without a run.
@@ -278,7 +284,7 @@ def _begun(out: Path) -> list[Task]:
                 f"{path} is damaged: remove it and {path.with_suffix('')}, whose runs then begin anew"
             ) from None
         task = Task(parts, path.with_suffix(""))
-        if not task.home.exists() and all(status(part.out) == "complete" for part in parts):
+        if is_done(task):
             path.unlink()
         else:
             tasks.append(task)

@@ -13,7 +13,6 @@ import numpy as np
 
 import purejax_sc
 from purejax_sc.config import Config
-from purejax_sc.results import plots
 from purejax_sc.results.curves import Curves, summarise
 from purejax_sc.results.files import RunError, replace_file, unwritable
 from purejax_sc.results.lock import UNLOCKED, Lock
@@ -135,6 +134,8 @@ class Recorder:
         self._events.add(means | each, point.env_steps)
 
     def _save_plot(self) -> bytes:
+        from purejax_sc.results import plots  # matplotlib, when the first numbers have been seen
+
         update = self._config.sc.update
         title = f"{plots.TITLES.get(update, update)} on {self._config.env}"
         judged = "result_earlier" in self._points[0].metrics  # an agent of self-play

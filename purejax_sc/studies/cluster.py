@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from purejax_sc.config import ConfigError, from_tree, to_tree
-from purejax_sc.runs.collection import Outcome, Task, do, note
+from purejax_sc.results.files import RunError
+from purejax_sc.runs.collection import Outcome, Task, do, is_done, note
 from purejax_sc.runs.parts import Part
 from purejax_sc.runs.progress import Progress
 
@@ -44,7 +45,8 @@ def carry_out(tasks: Sequence[Task], client: Any, progress: Progress) -> Iterato
     known = {client.submit(work, as_tree(task), key=f"{task.home}"): task for task in tasks}
     for number, future in enumerate(as_completed(list(known))):
         task = known[future]
-        reason = str(future.exception()) if future.status == "error" else future.result()
+        reason = str(future.exception()) if future.status == "error" else None
+        future.release()  # else the end of a worker that did it would have it done again
         names = ", ".join(dict.fromkeys(part.out.parent.name for part in task.parts))
         end = f"failed ({reason})" if reason else "done"
         progress.say(f"{number + 1} of {len(tasks)}: {task.parts[0].config.env}, {names} {end}")
@@ -57,7 +59,15 @@ def as_tree(task: Task) -> dict[str, Any]:
     return {"home": str(task.home.resolve()), "parts": parts}
 
 
-def work(tree: dict[str, Any]) -> str | None:
-    """Do a task, on a worker: why it failed, or None."""
+def work(tree: dict[str, Any]) -> None:
+    """Do a task, on a worker. Its results are files, and nothing has to be fetched from a worker that may be lost.
+
+    Raises RunError, which says why the task failed.
+    """
     parts = [Part(from_tree(config), seeds, Path(out)) for config, seeds, out in tree["parts"]]
-    return do(Task(parts, Path(tree["home"]))).reason
+    task = Task(parts, Path(tree["home"]))
+    if is_done(task):  # by a worker that was lost before it said so
+        return
+    reason = do(task).reason
+    if reason:
+        raise RunError(reason)

@@ -21,7 +21,9 @@ from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import collection
-from purejax_sc.studies import estimates, games, study
+from purejax_sc.runs.collection import Arm, Task
+from purejax_sc.runs.parts import Part
+from purejax_sc.studies import cluster, estimates, games, study
 from purejax_sc.studies.study_file import Study, load_study
 
 FILES = {
@@ -297,11 +299,14 @@ def workers(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen]]]:
     """A Dask scheduler with two workers, processes of their own."""
     pytest.importorskip("distributed", reason="Dask is not installed: pip install 'purejax-sc[cluster]'")
     file = tmp_path / "scheduler.json"
-    dask = [sys.executable, "-m", "distributed.cli"]
-    begin = [["dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]]
-    begin += [["dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--scheduler-file", str(file)]] * 2
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    started = [subprocess.Popen([*dask[:2], f"distributed.cli.{name}", *words], **quiet) for name, *words in begin]
+    begin = [["dask_scheduler", "--host", "127.0.0.1", "--port", "0"]]
+    begin += [["dask_worker", "--nthreads", "1", "--no-nanny"]] * 2
+    started = []
+    for number, (name, *words) in enumerate(begin):
+        command = [sys.executable, "-X", "faulthandler", "-m", f"distributed.cli.{name}", *words]
+        command += ["--no-dashboard", "--scheduler-file", str(file)]
+        with (tmp_path / f"dask{number}.txt").open("wb") as log:
+            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path))
     try:
         wait_until(file.exists, 60)
         yield json.loads(file.read_text())["address"], started[1:]
@@ -327,12 +332,33 @@ def test_a_cluster_that_loses_a_worker_loses_nothing(smoke: Path, tmp_path: Path
             wait_until(lambda: running.poll() is not None or any(out.glob("runs/*/*/*/metrics.csv")), 300)
             processes[0].kill()
             said = running.communicate(timeout=300)[1]
+        except subprocess.TimeoutExpired:
+            processes[1].send_signal(signal.SIGABRT)  # it tells where its threads are
+            processes[1].wait()
+            pytest.fail("\n".join(path.read_text() for path in sorted(tmp_path.glob("dask*.txt"))))
         finally:
             running.kill()
     assert running.returncode == 0, said
     for run in (smoke / "runs").glob("*/*/0-1"):
         assert len(table(run)) == len(table(out / run.relative_to(smoke)))
     assert (out / "claims.csv").read_bytes() == (smoke / "claims.csv").read_bytes()
+
+
+def test_a_task_that_is_given_out_again_after_its_end_is_not_done_again(smoke: Path) -> None:
+    arms = [Arm(f"Catch/{name}", config) for name, config in load_study("smoke").configs["Catch"].items()]
+    parts = [Part(arm.config, [0, 1], smoke / "runs" / arm.name / "0-1") for arm in arms]
+    summaries = [part.out / "summary.json" for part in parts]
+    before = [path.stat().st_mtime_ns for path in summaries]
+    cluster.work(cluster.as_tree(Task(parts, smoke / "programs/1")))
+    assert [path.stat().st_mtime_ns for path in summaries] == before
+
+
+def test_a_task_that_fails_on_a_worker_says_why(tmp_path: Path) -> None:
+    config = load_study("smoke").configs["Catch"]["none"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/note.txt").write_text("not a run")
+    with pytest.raises(RunError, match="not a run directory"):
+        cluster.work(cluster.as_tree(Task([Part(config, [0], tmp_path / "run")], tmp_path / "run")))
 
 
 def test_no_cluster_is_said_in_a_line(tmp_path: Path, capsys) -> None:
