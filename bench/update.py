@@ -31,7 +31,7 @@ from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Metrics
 from purejax_sc.config import Config, Hyper
-from purejax_sc.envs import is_host, make_env
+from purejax_sc.envs import is_host, network_spec
 from purejax_sc.training import costs
 from purejax_sc.training.iteration import as_arrays
 from purejax_sc.types import EnvSpec, Key, LearnerState, Model, Observation, Sequence
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true")
     args = parser.parse_args()
     config = configs.load(args.config, args.overrides)
-    update = timed(config, SPECS.get(args.config) or make_env(config).spec, args.repeats)
+    update = timed(config, SPECS.get(args.config) or network_spec(config), args.repeats)
     sizes = f"batch {config.train.sequence_length} x {config.train.batch_sequences}"
     print(f"{args.config}: {update.num_params:,} parameters, {sizes}")
     print(f"trace {update.trace:.1f} s, compile {update.compile:.1f} s")
