@@ -228,7 +228,7 @@ def print_keys(keys: Sequence[Any]) -> None:
     """Two lines per key: its default, what it takes and the paper's, then what it means."""
     for key in keys:
         default = f" = {key.default}" if key.default else ""
-        notes = [key.values, key.kind and f"network.kind={key.kind}", key.paper and f"paper's size: {key.paper}"]
+        notes = [key.values, key.owner, key.paper and f"paper's size: {key.paper}"]
         click.echo(f"{key.name}{default}   [{'] ['.join(filter(None, notes))}]\n    {key.meaning}")
 
 
