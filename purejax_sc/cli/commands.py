@@ -256,12 +256,31 @@ def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Pat
         )
 
 
-@cli.command()
+def _tabular_help(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    """Print the help of `tabular` and its keys, and end, if that is asked for."""
+    if asked:
+        from purejax_sc.config import keys as known
+
+        click.echo(f"{context.get_help()}\n\nKeys:\n")
+        tables.print_keys([key._replace(owner="") for key in known.of_study()])
+        context.exit()
+
+
+@cli.command(add_help_option=False)
 @click.argument("task", type=click.Choice(["evaluation", "control", "noise", "all"]))
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @options.seeds("MDPs, from `seed` upwards.", default=30)
 @options.out("New directory.  [default: runs/tabular_<TASK>]")
 @options.quiet
+@click.option(
+    "-h",
+    "--help",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tabular_help,
+    help="Show this message, and what each KEY means.",
+)
 def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None, quiet: bool) -> None:
     """Run the paper's tabular study: all methods on random MDPs, with curves, paired scores and figures.
 
@@ -582,9 +601,10 @@ def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path, forc
 @click.argument("pattern", default="")
 @click.option("--markdown", is_flag=True, help="As the page docs/keys.md.")
 def keys(pattern: str, markdown: bool) -> None:
-    """Show the keys of configurations with PATTERN in their name or meaning: what they mean, and what they take.
+    """Show the keys with PATTERN in their name or meaning: what they mean, and what they take.
 
-    A key has a default and, where it has an effect there, the values of the configurations of the paper's size.
+    Keys are those of configurations, and of the command `tabular`. A key has a default and, where it has an effect
+    there, the values of the configurations of the paper's size.
     """
     from purejax_sc.config import keys as known
 

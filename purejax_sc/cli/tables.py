@@ -111,14 +111,15 @@ def print_imagination(report: dict[str, Any], meanings: dict[str, str]) -> None:
 def print_match(report: dict[str, Any]) -> None:
     """A round robin: pairs, then ratings. Against an engine: one line per seed, then one per run."""
     if "pairs" in report:
-        pairs: list[tuple[str, ...]] = [("first", "second", "wins", "draws", "losses", "score", "90% interval")]
+        counted = ("first", "second", "wins", "draws", "losses")
+        pairs: list[tuple[str, ...]] = [(*counted, "score", "90% interval", "over")]
         for pair in report["pairs"]:
-            counts = (str(pair[key]) for key in ("first", "second", "wins", "draws", "losses"))
-            pairs.append((*counts, _number(pair["score"]), _interval(pair["interval"])))
+            counts = (str(pair[key]) for key in counted)
+            pairs.append((*counts, _number(pair["score"]), _interval(pair["interval"]), pair["interval_over"]))
         print_table(pairs)
         click.echo()
         ratings = ((row["name"], f"{row['elo']:.0f}", _interval(row["interval"])) for row in report["elo"])
-        print_table([("", "Elo", "90% interval"), *ratings])
+        print_table([("", "Elo", "90% interval over games"), *ratings])
         return
     rows: list[tuple[str, ...]] = [
         ("run", "seed", "wins", "as Black", "as White", "not counted", "other score", "games ended by")
@@ -228,7 +229,7 @@ def print_keys(keys: Sequence[Any]) -> None:
     """Two lines per key: its default, what it takes and the paper's, then what it means."""
     for key in keys:
         default = f" = {key.default}" if key.default else ""
-        notes = [key.values, key.kind and f"network.kind={key.kind}", key.paper and f"paper's size: {key.paper}"]
+        notes = [key.values, key.owner, key.paper and f"paper's size: {key.paper}"]
         click.echo(f"{key.name}{default}   [{'] ['.join(filter(None, notes))}]\n    {key.meaning}")
 
 

@@ -1,7 +1,7 @@
-"""Every key of a configuration: its meaning, its default, the values that it takes, and those of the paper's size.
+"""Every key: its meaning, its default, the values that it takes, and those of the paper's size.
 
-A meaning is the docstring below a field, which is its only place: `train CONFIG --help`, `purejax-sc keys` and
-docs/keys.md show it.
+Keys are those of configurations and the options of the tabular study. A meaning is the docstring below a field, which
+is its only place: `train CONFIG --help`, `tabular --help`, `purejax-sc keys` and docs/keys.md show it.
 """
 
 import ast
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from purejax_sc.config import effects, yaml_text
 from purejax_sc.config.agent import Hyper
-from purejax_sc.config.base import MOST, Section
+from purejax_sc.config.base import MOST, Section, resolve
 from purejax_sc.config.envs import foreign_sections
 from purejax_sc.config.experiment import Config
 from purejax_sc.config.files import find, flat, load, to_tree
@@ -23,18 +23,21 @@ from purejax_sc.config.networks import DEFAULT_KIND, KINDS, NetworkConfig, kind_
 from purejax_sc.config.words import PLAIN
 
 PAPER = {"Atari": "atari", "Sokoban": "sokoban", "Go": "go_9x9"}  # domain -> its configuration of the paper's size
+TABULAR = "purejax-sc tabular"  # the command that has options of its own
+STUDY = "purejax_sc.tabular.options:TabularOptions"  # these options,
+PRINTED = "purejax_sc.tabular.options:PAPER"  # and what the paper prints of them
 COLUMN = 36  # of a meaning, beside a value
 
 PAGE = """# Keys
 
-Every key of a configuration. `purejax-sc keys PATTERN` shows those that have PATTERN in their name or meaning, and
-`purejax-sc train CONFIG --help` the values in force, each with its meaning. How to set them:
-[the command line](command-line.md#settings).
+Every key of a configuration, and every option of [`purejax-sc tabular`](#purejax-sc-tabular). `purejax-sc keys PATTERN`
+shows those that have PATTERN in their name or meaning, and `purejax-sc train CONFIG --help` the values in force, each
+with its meaning. How to set them: [the command line](command-line.md#settings).
 
 * **Default**: the paper's number, where the paper states one for all its experiments.
 * **Paper's size**: what the configurations `atari`, `sokoban` and `go_9x9` have, of the keys that one of them sets. The
   algorithm's numbers, batches and lengths are the paper's; environments side by side, log points, checkpoints, host and
-  `remat` are this package's.
+  `remat` are this package's. Of the tabular study, what the paper prints.
 * L1, N2 and the like are [open questions of the papers](algorithm.md#open-questions-of-the-papers).
 
 This page is made by `purejax-sc keys --markdown`.
@@ -42,13 +45,13 @@ This page is made by `purejax-sc keys --markdown`.
 
 
 class Key(NamedTuple):
-    """A setting. name: dotted.   kind: the only kind of network that has it, if there is such.
+    """A setting. name: dotted.   owner: what alone has it, a kind of network or TABULAR; else empty.
 
     default: empty where there is none.   values: which it takes.   paper: of the paper's size, empty where none is set.
     """
 
     name: str
-    kind: str
+    owner: str
     default: str
     values: str
     paper: str
@@ -56,14 +59,19 @@ class Key(NamedTuple):
 
     @property
     def section(self) -> str:
-        """What holds it: a section, or a kind of network; empty at the top."""
-        return f"network.kind={self.kind}" if self.kind else self.name.rpartition(".")[0]
+        """What holds it: its owner, or a section; empty at the top."""
+        return self.owner or self.name.rpartition(".")[0]
 
 
 def read_keys() -> list[Key]:
-    """All keys in the order of a configuration, those of each kind of network after what all have."""
-    paper = _paper()
-    return [key._replace(paper=paper.get((key.name, key.kind), "")) for key in _keys()]
+    """All keys in the order of a configuration, those of each kind of network after what all have; then the study's."""
+    paper = _paper() | {(name, TABULAR): show(value) for name, value in resolve(PRINTED).items()}
+    return [key._replace(paper=paper.get((key.name, key.owner), "")) for key in _keys()]
+
+
+def of_study() -> list[Key]:
+    """The keys that `purejax-sc tabular` takes."""
+    return [key for key in read_keys() if key.owner == TABULAR]
 
 
 def matching(pattern: str) -> list[Key]:
@@ -82,9 +90,9 @@ def explained(config: Config) -> str:
 
 def to_markdown(known: Sequence[Key]) -> str:
     """The page docs/keys.md: a table for each section."""
-    tables = [PAGE]
+    tables, about = [PAGE], sections() | {TABULAR: resolve(STUDY)}
     for section, rows in groupby(known, lambda key: key.section):
-        title = f"## {section}\n\n{summary(sections()[section])}\n" if section in sections() else ""
+        title = f"## {section}\n\n{summary(about[section])}\n" if section in about else ""
         tables.append(title or (f"### {section}\n" if section else "## The whole\n"))
         tables.append("| key | default | values | paper's size | meaning |\n|---|---|---|---|---|\n" + _rows(rows))
     return "\n".join(tables)
@@ -139,7 +147,9 @@ def _keys() -> Iterator[Key]:
         yield from _leaves(section, f"{name}.")
         if section is NetworkConfig:
             for kind in KINDS:
-                yield from _leaves(kind_of(kind).options, "network.", list(NetworkConfig.model_fields), kind)
+                common = list(NetworkConfig.model_fields)
+                yield from _leaves(kind_of(kind).options, "network.", common, f"network.kind={kind}")
+    yield from _leaves(resolve(STUDY), "", owner=TABULAR)
 
 
 def sections() -> dict[str, type]:
@@ -148,13 +158,13 @@ def sections() -> dict[str, type]:
     return {name: form for name, form in forms.items() if issubclass(form, Section | Hyper)}
 
 
-def _leaves(section: Any, prefix: str, without: Sequence[str] = (), kind: str = "") -> Iterator[Key]:
-    """The keys of one section. without: some of them.   kind: of network that it is the options of."""
+def _leaves(section: Any, prefix: str, without: Sequence[str] = (), owner: str = "") -> Iterator[Key]:
+    """The keys of one section. without: some of them.   owner: of all of them, see `Key`."""
     hints, said = get_type_hints(section, include_extras=True), meanings(section)
     for name in Hyper._fields if section is Hyper else section.model_fields:
         if name not in without:
             values = _values(TypeAdapter(hints[name]).json_schema())
-            yield Key(prefix + name, kind, _default(section, name), values, "", said.get(name, ""))
+            yield Key(prefix + name, owner, _default(section, name), values, "", said.get(name, ""))
 
 
 def _default(section: Any, name: str) -> str:
@@ -180,7 +190,8 @@ def _values(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(schema["enum"])
     if schema["type"] == "array":
-        return f"list of {_values(schema['items']).replace(' ', 's ', 1)}"
+        items = _values(schema["items"])
+        return f"list of {items if 'enum' in schema['items'] else items.replace(' ', 's ', 1)}"
     words = {"boolean": "true, false", "string": "text"}.get(schema["type"], schema["type"])
     return f"{words}{_bounds(schema)}"
 
@@ -204,7 +215,7 @@ def _bounds(schema: dict[str, Any]) -> str:
 
 
 def _paper() -> dict[tuple[str, str], str]:
-    """(key, kind of network or empty) -> its values in the configurations of the paper's size, if one of them sets it.
+    """(key, its owner or empty) -> its values in the configurations of the paper's size, if one of them sets it.
 
     Those count in which the key has an effect.
     """
@@ -217,7 +228,7 @@ def _paper() -> dict[tuple[str, str], str]:
             is_foreign = any(f"{name}.".startswith(f"{section}.") for section in foreign_sections(config.env))
             if name in values and not is_foreign and not effects.switched_off(config, name):
                 common = not name.startswith("network.") or name.partition(".")[2] in NetworkConfig.model_fields
-                row = found.setdefault((name, "" if common else config.network.kind), {})
+                row = found.setdefault((name, "" if common else f"network.kind={config.network.kind}"), {})
                 row[domain] = show(values[name])
     return {key: _by_domain(row) for key, row in found.items()}
 

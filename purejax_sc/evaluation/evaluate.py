@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class EvaluationOptions(NamedTuple):
 
     episodes:    N, of each seed and each way to act.
     max_steps:   an episode that lasts longer is cut there: Atari's customary limit, 108,000 frames of 4 per step.
-    searches:    ways to search, with different numbers of simulations.
+    searches:    ways to search, see `search_names`; the same twice is one.
     temperature: of the samples: below 1 likely actions become likelier.
     seed:        of the evaluation's own random numbers.
     """
@@ -168,9 +169,21 @@ def evaluate_agents(
 
 
 def search_names(options: EvaluationOptions) -> dict[str, SearchOptions]:
-    """The searches by name: `search`, or `search 8`, `search 32` where there are several."""
-    many = len(options.searches) > 1
-    return {f"search {x.simulations}" if many else "search": x for x in options.searches}
+    """The searches by name: `search` alone, and where there are several, with the fewest words that tell them apart.
+
+    As in `search 8` and `search 32`, `search muzero` and `search gumbel`, or `search 8 depth 2` and `search 8 depth 5`.
+    """
+    searches, fields = set(options.searches), SearchOptions._fields
+    fewest_first = (some for number in range(len(fields) + 1) for some in combinations(fields, number))
+    named = ({_search_name(search, some): search for search in options.searches} for some in fewest_first)
+    return next(names for names in named if len(names) == len(searches))
+
+
+def _search_name(search: SearchOptions, fields: Sequence[str]) -> str:
+    """`search`, and a word or two for each of some of its options."""
+    words = {field: str(value) for field, value in search._asdict().items()}
+    words["max_depth"] = "trained depth" if search.max_depth is None else f"depth {search.max_depth}"
+    return " ".join(["search", *(words[field] for field in fields)])
 
 
 def _on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env, rival: str | None = None) -> Episodes:

@@ -224,8 +224,9 @@ def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda text: None) -> dict[str, Any]:
     """Every pair of entrants plays `options.games`, or one more if that is odd, spread over their seeds.
 
-    Returns `pairs`, with wins, draws and losses of the first, and `elo`, see `rate`, ready for JSON. Raises RunError if
-    two entrants are called alike, or if they play different games.
+    Returns `pairs`, with wins, draws and losses of the first and its score, whose interval is over the meetings of two
+    seeds, or over the games of an only meeting; and `elo`, see `rate`, ready for JSON. Raises RunError if two entrants
+    are called alike, or if they play different games.
     """
     if len(set(names)) < len(names):
         raise RunError("a run against itself says nothing: give different directories")
@@ -258,21 +259,30 @@ def _common_config(entrants: Sequence[Entrant]) -> Config:
 def _summarise_pair(meetings: list[np.ndarray], one: Entrant, other: Entrant) -> dict[str, Any]:
     """Counts and the mean score of the first of two, from its results [games] in every meeting; a draw is half a win.
 
+    interval: of the score, over meetings drawn whole, or over the games of an only one (`interval_over`).
     meetings: which seeds met, and the score of the first of them.
     """
     results = np.concatenate(meetings)
     counts = {"wins": results > 0, "draws": results == 0, "losses": results < 0}
-    score = (results + 1) / 2
+    many = len(meetings) > 1
+    drawn = np.array([(np.sum(x + 1) / 2, len(x)) for x in (meetings if many else results[:, None])])
     seeds = ((one.seeds[i % len(one.seeds)], other.seeds[i % len(other.seeds)]) for i in range(len(meetings)))
     return {
         **{name: int(values.sum()) for name, values in counts.items()},
-        "score": float(score.mean()),
-        "interval": as_list(bootstrap_interval(score)),
+        "score": float(_score(drawn, axis=0)),
+        "interval": as_list(bootstrap_interval(drawn, _score)),
+        "interval_over": "meetings" if many else "games",
         "meetings": [
             {"seeds": list(pair), "games": len(x), "score": float((x.mean() + 1) / 2)}
             for pair, x in zip(seeds, meetings, strict=True)
         ],
     }
+
+
+def _score(drawn: np.ndarray, axis: int) -> np.ndarray:
+    """Points per game of the meetings along an axis. drawn: of each, points and games; all games count the same."""
+    points, games = drawn.sum(axis)
+    return np.asarray(points / games)
 
 
 def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, key: Key) -> list[np.ndarray]:

@@ -28,55 +28,111 @@ NOISE_UPDATES = ("dyna", "direct")
 NO_GATES = Gates(0.0, 0.0, 0.0)  # planning moves nothing: the model-free baseline
 
 
+# What the paper prints. Of what it leaves open, docs/tabular.md says which reading is the default.
+PAPER: dict[str, Any] = {
+    "models": ("mle", "ve"),
+    "updates": ("none", "dyna", "direct", "reverse", "residual"),
+    "states": 20,
+    "actions": 4,
+    "discount": 0.99,
+    "epsilon": 0.1,
+    "alpha_td": 0.03,
+    "alpha_mle": 1.0,
+    "alpha_ve": 3.0,
+    "alpha_sc_mle": 10.0,
+    "alpha_sc_ve": 0.3,
+    "batch": 8,
+    "unroll": 2,
+    "terms": "K+1",
+    "ve_target": "policy",
+    "successors": "state",
+}
+
+
 class Plan(Section):
     """What is run, over whatever else is varied."""
 
-    models: tuple[ModelKind, ...] = ("mle", "ve")  # how the transition model is grounded
-    updates: tuple[Update, ...] = ("none", "dyna", "direct", "reverse", "residual")  # none: the model-free baseline
-    reward_sigmas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)  # noise study: r starts at R + sigma N(0, 1)
-    value_sigmas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # and v at v_pi + sigma N(0, 1)
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0  # of the first replica; each has its own MDP, tables and data
-    iterations: Positive | None = None  # None: 12,000, and 3,000 for the noise study
-    log_every: Positive = 100  # iterations
+    models: tuple[ModelKind, ...] = ("mle", "ve")
+    """How the transition model is grounded: by maximum likelihood, or by value equivalence."""
+    updates: tuple[Update, ...] = ("none", "dyna", "direct", "reverse", "residual")
+    """The methods; none is the model-free baseline."""
+    reward_sigmas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    """Noise study: the reward table starts at the true one + sigma N(0, 1)."""
+    value_sigmas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+    """Noise study: the value table starts at v_pi + sigma N(0, 1)."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the first replica; each has its own MDP, initial tables and data."""
+    iterations: Positive | None = None
+    """Of each replica; null for 12,000, and 3,000 in the noise study."""
+    log_every: Positive = 100
+    """Iterations from one logged point to the next."""
     states: Annotated[int, Field(ge=2, le=MOST)] = 20
+    """|S|: states of each MDP."""
     actions: Positive = 4
+    """|A|: actions of each MDP."""
     discount: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """gamma of the MDPs."""
 
 
 class Numbers(Section):
     """Step sizes and the like. A comma list of any of them is one more axis of the same compiled program."""
 
-    epsilon: Fraction = 0.1  # control
+    epsilon: Fraction = 0.1
+    """Control: share of uniform actions."""
     alpha_td: NonNegative = 0.03
-    alpha_r: Fraction | None = None  # None: alpha_td. 1 copies the reward, close to the rule as printed
+    """Rate of the value, by TD(0)."""
+    alpha_r: Fraction | None = None
+    """Rate of the reward; null for alpha_td. 1 copies the reward, close to the rule as printed."""
     alpha_mle: NonNegative = 1.0
+    """Rate of an MLE model's logits."""
     alpha_ve: NonNegative = 3.0
-    alpha_sc_mle: NonNegative | None = None  # None: 10 as printed, and 1 in control, where 10 is past what is stable
+    """Rate of a VE model's logits."""
+    alpha_sc_mle: NonNegative | None = None
+    """Rate of the SC step of an MLE model; null for 10 as printed, but 1 in control, where 10 is not stable."""
     alpha_sc_ve: NonNegative = 0.3
-    alpha_sc: NonNegative | None = None  # instead of the two above: a multiple of alpha_mle and of alpha_ve
-    grounded_reduction: Literal["sum", "mean"] = "sum"  # over the batch
-    sc_value_reduction: Reduction = "mean"  # c of the value's and the reward's SC step: 1 / (S terms), 1/2 or 1
-    sc_mle_reduction: Reduction = "mean"  # c of the SC step of an MLE model's logits
-    sc_ve_reduction: Reduction = "half_sum"  # and of a VE model's
-    sc_value_rate: Literal["td", "sc"] = "td"  # which rate moves the value in the SC step
+    """Rate of the SC step of a VE model."""
+    alpha_sc: NonNegative | None = None
+    """Instead of alpha_sc_mle and alpha_sc_ve: a multiple of alpha_mle and of alpha_ve."""
+    grounded_reduction: Literal["sum", "mean"] = "sum"
+    """Of the grounded losses, over the batch."""
+    sc_value_reduction: Reduction = "mean"
+    """Factor of the SC step of the value and the reward: 1 / (states x terms), 1/2 or 1."""
+    sc_mle_reduction: Reduction = "mean"
+    """The same factor as sc_value_reduction, of an MLE model's logits."""
+    sc_ve_reduction: Reduction = "half_sum"
+    """The same factor as sc_value_reduction, of a VE model's logits."""
+    sc_value_rate: Literal["td", "sc"] = "td"
+    """Which rate moves the value in the SC step: alpha_td, or that of the model's SC step."""
 
 
 class Shape(Section):
     """What decides the shape of the program: every combination of a sweep is compiled apart."""
 
-    batch: Positive = 8  # transitions per iteration
-    unroll: Annotated[int, Field(ge=0, le=1_000)] = 2  # K
-    terms: Literal["K", "K+1"] = "K"  # squared errors k = 0 .. K - 1, or 0 .. K
-    expectation: Literal["inside", "outside"] = "inside"  # of the SC loss, in relation to the square
-    order: Literal["joint", "value_first"] = "joint"  # of the SC step
-    ve_target: Literal["action", "policy"] = "action"  # the VE loss conditions on the action, or averages over pi
-    sampling: Literal["uniform", "trajectories", "chain"] = "uniform"  # any states; `batch` trajectories; only one
-    successors: Literal["state", "state_action"] = "state"  # what has a subset of successors of its own
-    policy: Literal["uniform", "dirichlet", "deterministic"] = "uniform"  # that evaluation follows
+    batch: Positive = 8
+    """Transitions per iteration."""
+    unroll: Annotated[int, Field(ge=0, le=1_000)] = 2
+    """K: steps of the model in planning."""
+    terms: Literal["K", "K+1"] = "K"
+    """Squared errors of the SC loss: of k = 0 .. K - 1, or 0 .. K."""
+    expectation: Literal["inside", "outside"] = "inside"
+    """Of the SC loss, in relation to the square: the error of the expected rollout squared, or expected squares."""
+    order: Literal["joint", "value_first"] = "joint"
+    """Of the SC step: value, reward and model at once, or the value first and the others at its new values."""
+    ve_target: Literal["action", "policy"] = "action"
+    """The VE loss is of the action that was taken, or averages over the policy."""
+    sampling: Literal["uniform", "trajectories", "chain"] = "uniform"
+    """Where transitions come from: any states, as many trajectories of the policy as batch says, or only one."""
+    successors: Literal["state", "state_action"] = "state"
+    """Garnet: what has a subset of successors of its own."""
+    policy: Literal["uniform", "dirichlet", "deterministic"] = "uniform"
+    """That evaluation follows: uniform in every state, or in each replica drawn from a Dirichlet, or deterministic."""
 
 
 class TabularOptions(Shape, Numbers, Plan):
-    """One experiment. Defaults are the paper's numbers; docs/tabular.md tells how the readings were chosen."""
+    """The tabular study: what is run, step sizes, and readings of what the paper leaves open.
+
+    One experiment. Defaults are the paper's numbers; docs/tabular.md tells how the readings were chosen.
+    """
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "TabularOptions":

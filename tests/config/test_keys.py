@@ -7,14 +7,15 @@ import pytest
 from purejax_sc import config
 from purejax_sc.cli.commands import main
 from purejax_sc.config import NetworkConfig, keys
-from purejax_sc.config.keys import Key
+from purejax_sc.config.keys import TABULAR, Key
+from purejax_sc.tabular.options import PAPER, TabularOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 
 
 @pytest.fixture(scope="module")
 def known() -> dict[tuple[str, str], Key]:
-    return {(key.name, key.kind): key for key in keys.read_keys()}
+    return {(key.name, key.owner): key for key in keys.read_keys()}
 
 
 def test_the_page_is_what_the_code_says(known: dict[tuple[str, str], Key]) -> None:
@@ -24,17 +25,19 @@ def test_the_page_is_what_the_code_says(known: dict[tuple[str, str], Key]) -> No
 
 def test_every_key_and_section_has_a_meaning(known: dict[tuple[str, str], Key]) -> None:
     assert [key.name for key in known.values() if not key.meaning.endswith((".", ")"))] == []
-    assert [name for name, section in keys.sections().items() if not keys.summary(section)] == []
+    sections = {**keys.sections(), TABULAR: TabularOptions}
+    assert [name for name, section in sections.items() if not keys.summary(section)] == []
 
 
 def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
-    names = {name for name, _ in known}
+    names = {name for name, owner in known if owner != TABULAR}
+    assert {name for name, owner in known if owner == TABULAR} == set(TabularOptions.model_fields)
     shipped = (config.to_tree(config.load(path.stem)) for path in config.CONFIG_DIR.glob("*.yaml"))
     assert {name for tree in shipped for name in config.files.flat(tree)} <= names
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "default", "values", "paper"),
+    ("name", "owner", "default", "values", "paper"),
     [
         ("env", "", "", "text", "Atari: atari/Pong; Sokoban: jumanji/Sokoban; Go: pgx/go_9x9"),
         ("hyper.learning_rate", "", "0.0003", "number from 0", "Atari, Sokoban: 0.0003; Go: 0.0002"),
@@ -48,16 +51,34 @@ def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
         ("replay.capacity", "", "100_000", "integer from 1", "Atari: 2_250_000; Sokoban: 9_000_000"),  # Go has none
         ("host.actors", "", "2", "integer from 1 to 1_024", "Atari: 3"),
         ("env_options.map_name", "", "null", "4x4, 8x8 or null", ""),
-        ("network.strides", "impala", "null", "list of integers from 1 or null", "Atari: null; Sokoban: [1, 1, 2, 2]"),
-        ("network.blocks", "muzero", "6", "integer from 1 to 1_000", "Go: 6"),
+        ("network.strides", "network.kind=impala", "null",
+         "list of integers from 1 or null", "Atari: null; Sokoban: [1, 1, 2, 2]"),
+        ("network.blocks", "network.kind=muzero", "6", "integer from 1 to 1_000", "Go: 6"),
         ("network.kind", "", "mlp", "mlp, minatar, impala, resnet, muzero, module:name",
          "Atari, Sokoban: impala; Go: muzero"),
+        ("seed", "", "0", "integer from 0", ""),
+        ("seed", TABULAR, "0", "integer from 0", ""),
+        ("alpha_td", TABULAR, "0.03", "number from 0", "0.03"),
+        ("alpha_sc_mle", TABULAR, "null", "number from 0 or null", "10"),
+        ("discount", TABULAR, "0.99", "number from 0 below 1", "0.99"),
+        ("terms", TABULAR, "K", "K, K+1", "K+1"),
+        ("models", TABULAR, "[mle, ve]", "list of mle, ve", "[mle, ve]"),
+        ("reward_sigmas", TABULAR, "[0, 0.5, 1, 2, 4]", "list of numbers from 0", ""),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_key(
-    known: dict[tuple[str, str], Key], name: str, kind: str, default: str, values: str, paper: str
+    known: dict[tuple[str, str], Key], name: str, owner: str, default: str, values: str, paper: str
 ) -> None:
-    assert known[name, kind][:5] == (name, kind, default, values, paper)
+    assert known[name, owner][:5] == (name, owner, default, values, paper)
+
+
+def test_the_tabular_study_has_the_papers_numbers_but_for_three() -> None:
+    default, printed = TabularOptions().model_dump(), TabularOptions(**PAPER).model_dump()
+    assert {name: value for name, value in default.items() if value != printed[name]} == {
+        "alpha_sc_mle": None,
+        "terms": "K",
+        "ve_target": "action",
+    }
 
 
 @pytest.mark.parametrize("name", ["smoke", "atari", "sokoban", "go_9x9"])
@@ -91,10 +112,19 @@ def test_sections_of_the_users_own_have_meanings_where_there_is_source() -> None
 def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "NOISE"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in printed[::2]] == ["sc.target_network", "sc.noise_on", "hyper.latent_noise"]
+    of_configurations, of_study = ["sc.target_network", "sc.noise_on", "hyper.latent_noise"], printed[6:]
+    assert [line.split()[0] for line in printed[:6:2]] == of_configurations
     assert printed[2:4] == [
         "sc.noise_on = none   [none, encoding, model] [paper's size: Atari, Go: encoding; Sokoban: none]",
         "    N7: what hyper.latent_noise multiplies.",
+    ]
+    assert of_study == [
+        "reward_sigmas = [0, 0.5, 1, 2, 4]   [list of numbers from 0] [purejax-sc tabular]",
+        "    Noise study: the reward table starts at the true one + sigma N(0, 1).",
+        "value_sigmas = [0, 0.5, 1, 2, 4, 8, 16, 32]   [list of numbers from 0] [purejax-sc tabular]",
+        "    Noise study: the value table starts at v_pi + sigma N(0, 1).",
+        "iterations = null   [integer from 1 or null] [purejax-sc tabular]",
+        "    Of each replica; null for 12,000, and 3,000 in the noise study.",
     ]
     assert main(["keys", "no such"]) == 2
     assert capsys.readouterr().err == (

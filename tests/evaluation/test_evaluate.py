@@ -17,7 +17,7 @@ from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError, from_tree, load
 from purejax_sc.evaluation import evaluate, render
-from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents
+from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, search_names
 from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec, Model, Params
 
@@ -345,6 +345,48 @@ def test_strength_over_simulations_is_a_table_and_a_picture(here, capsys) -> Non
     assert len(score["per_seed"]) == 2
     assert (here / "run" / evaluate.CURVE).stat().st_size > 5_000
     assert "against greedy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("searches", "names"),
+    [
+        ([], []),
+        ([SearchOptions(8, "gumbel")], ["search"]),
+        ([SearchOptions(8), SearchOptions(8)], ["search"]),
+        ([SearchOptions(8), SearchOptions(32)], ["search 8", "search 32"]),
+        ([SearchOptions(8), SearchOptions(32, "gumbel", "tree", 5)], ["search 8", "search 32"]),
+        ([SearchOptions(8), SearchOptions(8, "gumbel")], ["search muzero", "search gumbel"]),
+        ([SearchOptions(8), SearchOptions(8, value_range="tree")], ["search auto", "search tree"]),
+        ([SearchOptions(8), SearchOptions(8, max_depth=2)], ["search trained depth", "search depth 2"]),
+        (
+            [SearchOptions(8), SearchOptions(8, "gumbel"), SearchOptions(32, "gumbel")],
+            ["search 8 muzero", "search 8 gumbel", "search 32 gumbel"],
+        ),
+        (
+            [SearchOptions(8, max_depth=2), SearchOptions(8, max_depth=5), SearchOptions(32, max_depth=5)],
+            ["search 8 depth 2", "search 8 depth 5", "search 32 depth 5"],
+        ),
+        (
+            [SearchOptions(8, "muzero", "tree"), SearchOptions(8, "gumbel", "tree"), SearchOptions(8, "gumbel")],
+            ["search muzero tree", "search gumbel tree", "search gumbel auto"],
+        ),
+    ],
+)
+def test_searches_are_told_apart_by_the_fewest_words(searches: list[SearchOptions], names: list[str]) -> None:
+    named = search_names(EvaluationOptions(searches=tuple(searches)))
+    assert list(named) == names
+    assert list(named.values()) == list(dict.fromkeys(searches))
+
+
+def test_searches_of_two_kinds_both_play() -> None:
+    config = from_tree({"env": "pgx/tic_tac_toe", **NETWORK})
+    options = EvaluationOptions(episodes=2, searches=(SearchOptions(2), SearchOptions(2, "gumbel")))
+    report = evaluate_agents(agents.two_minds(config), options)
+    assert list(report["policies"]) == ["greedy", "sampled", "search muzero", "search gumbel"]
+    assert {name: search["kind"] for name, search in report["searches"].items()} == {
+        "search muzero": "muzero",
+        "search gumbel": "gumbel",
+    }
 
 
 def test_a_search_that_changes_nothing_is_level_with_greedy_play(here) -> None:

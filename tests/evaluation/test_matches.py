@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 from helpers import agents
 
+from purejax_sc.acting import episodes
 from purejax_sc.agent.search import SearchOptions, SearchResult
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.evaluation import engines, go_board, gtp, matches
 from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.gtp_engine import Engine, GtpError
+from purejax_sc.evaluation.matches import Entrant
 from purejax_sc.evaluation.minds import Mind
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.results.files import RunError
@@ -301,13 +304,51 @@ def test_a_round_robin_is_played_and_written(runs, tmp_path, capsys) -> None:
     assert "Elo" in capsys.readouterr().out
 
 
+def entrant(*seeds: int) -> Entrant:
+    return Entrant("", None, list(seeds), None, lambda params: episodes.uniform(), lambda params: [])
+
+
+def summarise(*meetings: list[float]) -> dict[str, Any]:
+    """A pair of as many seeds as meetings against an only one."""
+    return matches._summarise_pair([np.array(x) for x in meetings], entrant(*range(len(meetings))), entrant(7))
+
+
+def test_the_interval_of_a_pair_is_over_meetings_where_seeds_differ() -> None:
+    # One seed wins all of its 100 games, the other none: two meetings drawn are 0, 1/2 or 1, at 1/4, 1/2 and 1/4.
+    pair = summarise([1] * 100, [-1] * 100)
+    assert (pair["score"], pair["interval"], pair["interval_over"]) == (0.5, [0.0, 1.0], "meetings")
+    assert [x["seeds"] for x in pair["meetings"]] == [[0, 7], [1, 7]]
+    # Both score 3/4, a draw being half a point: nothing depends on the seeds.
+    pair = summarise([1, 1, 1, -1], [1, 1, 0, 0])
+    assert (pair["score"], pair["interval"], pair["interval_over"]) == (0.75, [0.75, 0.75], "meetings")
+
+
+def test_a_meeting_counts_by_its_games() -> None:
+    # 2 points of 2 games and 1 of 4: 3/6, between what either seed scores.
+    pair = summarise([1, 1], [1, -1, -1, -1])
+    assert (pair["score"], pair["interval"]) == (0.5, [0.25, 1.0])
+    # 2 + 1 + 0 points of 2 + 2 + 4 games.
+    assert summarise([1, 1], [1, -1], [-1] * 4)["score"] == 3 / 8
+
+
+def test_the_interval_of_an_only_meeting_is_over_games() -> None:
+    pair = summarise([1] * 50 + [-1] * 50)
+    assert (pair["score"], pair["interval_over"]) == (0.5, "games")
+    # a binomial share of 100: 1/2 +- 1.645 sqrt(1/4 / 100)
+    np.testing.assert_allclose(pair["interval"], [0.5 - 0.082, 0.5 + 0.082], atol=0.011)
+    assert summarise([1] * 10)["interval"] == [1.0, 1.0]
+
+
 def test_a_run_meets_itself_with_another_search(runs, tmp_path, capsys) -> None:
     out = tmp_path / "match"
     names = [f"{runs}/xo2", f"{runs}/xo2:4", f"{runs}/xo2:2:gumbel"]
     assert main(["match", *names, "--games", "8", "--max-depth", "2", "--out", str(out)]) == 0
     report = json.loads((out / matches.FILE).read_text())
     assert report["search"] == {"simulations": 0, "kind": "muzero", "value_range": "auto", "max_depth": 2}
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert (header.split()[-1], rows[0].split()[-1]) == ("over", "meetings")
     for pair in report["pairs"]:
+        assert pair["interval_over"] == "meetings"
         assert [meeting["seeds"] for meeting in pair["meetings"]] == [[0, 0], [1, 1]]
         np.testing.assert_allclose(np.mean([meeting["score"] for meeting in pair["meetings"]]), pair["score"])
     assert [pair["second"] for pair in report["pairs"]] == [names[1], names[2], names[2]]
