@@ -141,12 +141,20 @@ def _with_words(tree: dict[str, Any], words: Iterable[str], strict: bool = True)
     settings = [
         setting for key, text in map(split_word, words) for setting in _leaves(tuple(key.split(".")), read(text, key))
     ]
+    _leave_kind(tree, dict(settings).get(("network", "kind")))
     for path, value in settings:
         _set(tree, path, value)
     config = from_tree(tree)
     if strict:
         effects.refuse_switched_off(config, [".".join(path) for path, _ in settings])
     return config
+
+
+def _leave_kind(tree: dict[str, Any], kind: Any) -> None:
+    """Take the options of the kind of network that the tree has out of it, where another one is asked for."""
+    network = tree.get("network")
+    if isinstance(network, dict) and kind not in (None, network.get("kind", networks.DEFAULT_KIND)):
+        tree["network"] = {key: x for key, x in network.items() if key in networks.NetworkConfig.model_fields}
 
 
 def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
