@@ -13,7 +13,7 @@ from purejax_sc.types import Array, EnvSpec
 
 class MuzeroOptions(NetworkConfig):
     kind: str = "muzero"
-    channels: tuple[Positive, ...] = (16, 16)
+    channels: tuple[Positive, ...] = (256,)
     """One number: the planes of all convolutions."""
     blocks: Repeats = 6
     """Residual blocks in the encoder and again in the dynamics."""

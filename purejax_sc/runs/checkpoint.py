@@ -300,7 +300,8 @@ def load_agents(directory: Path, warn: Warn) -> Agents:
     if (directory / agent_file.FILE).is_file():
         return _exported(directory / agent_file.FILE)
     if not folder.is_dir():
-        raise RunError(f"{directory} holds no {CHECKPOINTS}/: give a directory written by train")
+        lack = f"holds no {CHECKPOINTS}/" if directory.is_dir() else "is no directory"
+        raise RunError(f"{directory} {lack}: give one that train or export wrote")
     with _quiet():
         manager = ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(read_only=True))
 

@@ -53,7 +53,7 @@ def contents(root: Path) -> dict[Path, bytes | None]:
         ("train smoke seed=2147483647 --seeds 2", "lower seed"),
         ("train smoke --seeds 0", "--seeds 0: give a whole number, 1 or more"),
         ("train smoke --seeds 1.5", "--seeds 1.5: give a whole number, 1 or more"),
-        ("evaluate nowhere --episodes 1e1", "nowhere holds no checkpoints/"),
+        ("evaluate nowhere --episodes 1e1", "nowhere is no directory: give one that train or export wrote"),
         ("evaluate nowhere --seed 3e9", "--seed 3000000000: give a whole number from 0 to 2,147,483,647"),
         ("evaluate nowhere --temperature 0", "--temperature 0: give a number above 0"),
         ("gtp nowhere --resign 1", "--resign 1: give a number from 0 to below 1"),

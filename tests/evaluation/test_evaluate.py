@@ -432,7 +432,7 @@ def test_mistakes_are_one_line_and_write_nothing(here, garnet, capsys, command, 
 def test_what_is_no_run_is_refused(here, capsys, command):
     Path("empty").mkdir()
     Path("file.txt").write_text("no run")
-    assert_refused(capsys, command, "give a directory written by train")
+    assert_refused(capsys, command, "give one that train or export wrote")
 
 
 def files() -> set[Path]:
