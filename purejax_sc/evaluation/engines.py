@@ -134,11 +134,8 @@ class _Hall:
         self, player: Simultaneous, params: Params, command: str, num_opening: int, timeout: float, seed: int
     ) -> None:
         self.name, self.records = "", dict[int, GameRecord]()
-        self._player, self._params, self._boards = (
-            player,
-            params,
-            player.clear(params, None, jnp.ones(player.num, bool)),
-        )
+        self._player, self._params = player, params
+        self._boards = player.clear(params, None, jnp.ones(player.num, bool))
         self._command, self._num_opening, self._timeout, self._seed = command, num_opening, timeout, seed
         self._engines: dict[int, Engine] = {}
         self._doubted: set[int] = set()  # of these, what they do next is unknown
