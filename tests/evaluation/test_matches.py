@@ -306,6 +306,16 @@ def test_chances_of_a_game_do_not_depend_on_the_others(counter) -> None:
     assert len({tuple(game.moves[:6]) for game in games[0]}) == 5
 
 
+def test_a_game_whose_engine_dies_leaves_the_others_alone(two_boards, tmp_path) -> None:
+    script = tmp_path / "no_white.py"
+    dies = 'command == "genmove" and words == ["white"] and sys.exit("never as White")'
+    script.write_text(COUNTER.replace('    text = ""\n', f'    text = ""\n    {dies}\n'))
+    _, games = play(two_boards, f"{sys.executable} -I -S {script} 8", 6)
+    assert [game.result is None for game in games] == [True, False] * 3
+    assert all("never as White" in game.ended for game in games[::2])
+    assert games[1].moves == games[3].moves == games[5].moves
+
+
 def test_no_engine_is_left_when_a_match_is_stopped(two_boards, puppet, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
     play(two_boards, puppet(), 2)  # so that nothing is compiled when it is stopped
