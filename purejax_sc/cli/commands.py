@@ -456,6 +456,9 @@ def levels(
 @click.option("--sampled", is_flag=True, help="Draw moves from the policy instead of playing the best.")
 @click.option("--openings", type=options.Whole(min=0), default=2, show_default=True, help="Random moves at the start.")
 @click.option("--timeout", type=options.Number(min=0.1), default=60.0, show_default=True, help="Of an engine, in s.")
+@click.option(
+    "--boards", type=options.Whole(min=1), default=16, show_default=True, help="Games with an engine at a time."
+)
 @options.seed("Of the openings.")
 @options.out("New directory.  [default: runs/match_<name of DIR>]")
 def match(
@@ -465,6 +468,7 @@ def match(
     sampled: bool,
     openings: int,
     timeout: float,
+    boards: int,
     seed: int,
     out: Path | None,
     **search: Any,
@@ -481,11 +485,11 @@ def match(
     if any(search["simulations"]) and sampled:
         raise click.UsageError("--sampled draws moves from the policy, --simulations searches: give one of them")
     directory = out or Path("runs") / f"match_{Path(entrants[0]).name.replace(':', '_')}"
-    with work("--games or --simulations"):
+    with work("--games, --boards or --simulations"):
         [chosen] = options.chosen_searches(**search, needed=not any(":" in name for name in entrants))
         from purejax_sc.evaluation import matches
 
-        how = matches.MatchOptions(games, chosen, sampled, openings, seed, timeout)
+        how = matches.MatchOptions(games, chosen, sampled, openings, seed, timeout, boards=boards)
         report = matches.run(entrants, opponent, how, directory, speaker(), command_line())
     tables.print_match(report)
     click.echo(f"wrote {directory}")

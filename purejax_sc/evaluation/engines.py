@@ -1,17 +1,21 @@
 """Games of Go between an agent and an engine that speaks the Go Text Protocol, with Pgx as the referee."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.evaluation import go_board, gtp_engine
-from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.gtp import vertex
 from purejax_sc.evaluation.gtp_engine import Engine, EngineLost, GtpError
+from purejax_sc.evaluation.simultaneous import Simultaneous
 from purejax_sc.results.files import RunError
+from purejax_sc.types import Array, Params
+
+Answer = TypeVar("Answer")
 
 MOVES_PER_POINT = 4  # of a game; then the board is scored as it is
 GIVE_UP = 3  # games, of which the engine has finished none
@@ -33,27 +37,29 @@ class GameRecord(NamedTuple):
 
 
 def play_games(
-    player: GoPlayer, command: str, num_games: int, num_opening: int, timeout: float, seed: int
+    player: Simultaneous, params: Params, command: str, num_games: int, num_opening: int, timeout: float, seed: int
 ) -> tuple[str, list[GameRecord]]:
     """The engine's name, and `num_games` games against it, the agent having Black in every other one.
 
+    As many games as the player has boards go on at a time, each with an engine of its own. What happens in one does not
+    depend on the others.
+
     Args:
+      params:      of the agent.
       command:     starts the engine.
       num_opening: random moves at the start, so that games differ. A game and the next one have the same, with the
                    colours exchanged.
       timeout:     seconds that the engine may take to answer.
 
     A game does not count if the engine crashes, is silent for too long, answers nonsense, or plays what Pgx calls
-    illegal. Raises RunError if it cannot be started, or finishes none of the first few games.
+    illegal. Raises RunError if it cannot be started, or finishes none of the first few games. No engine is left then.
     """
-    name, games = "", list[GameRecord]()
-    while len(games) < num_games:
-        with _started(command, timeout, player) as engine:
-            name = engine.name()
-            _play_on(player, engine, games, num_games, num_opening, seed)
-        if len(games) == GIVE_UP and all(game.result is None for game in games):
-            raise RunError(f"{command!r} finished none of {GIVE_UP} games: {games[-1].ended}")
-    return name, games
+    hall = _Hall(player, params, command, num_opening, timeout, seed)
+    try:
+        hall.play(num_games)
+    finally:
+        hall.close()
+    return hall.name, [hall.records[number] for number in range(num_games)]
 
 
 def summarise(games: list[GameRecord]) -> dict[str, Any]:
@@ -74,7 +80,7 @@ def summarise(games: list[GameRecord]) -> dict[str, Any]:
     }
 
 
-def to_sgf(game: GameRecord, player: GoPlayer, agent: str, engine: str) -> str:
+def to_sgf(game: GameRecord, player: Simultaneous, agent: str, engine: str) -> str:
     """The game as SGF."""
     names = (agent, engine) if game.colour == 0 else (engine, agent)
     winner = "" if game.result is None else "BW"[game.colour if game.result == 1 else 1 - game.colour]
@@ -94,72 +100,188 @@ def check_program(command: str) -> None:
         raise RunError(str(error)) from None
 
 
-@contextmanager
-def _started(command: str, timeout: float, player: GoPlayer) -> Iterator[Engine]:
-    """An engine that is ready to play. Raises RunError where it fails outside of a game."""
-    try:
-        with Engine(command, timeout) as engine:
-            engine.set_up(player.size, player.komi)
-            yield engine
-    except GtpError as error:
-        raise RunError(str(error)) from None
+class _Game(NamedTuple):
+    """A game that goes on. Its number tells the agent's colour.   moves: grows.   rng: of the opening."""
 
+    number: int
+    moves: list[int]
+    rng: np.random.Generator
 
-def _play_on(
-    player: GoPlayer, engine: Engine, games: list[GameRecord], num_games: int, num_opening: int, seed: int
-) -> None:
-    """Add to `games` until they are enough, or until one does not count: nobody knows what its engine does next."""
-    while len(games) < num_games:
-        rng = np.random.default_rng([seed, len(games) // 2])
-        games.append(_play(player, engine, len(games) % 2, num_opening, rng))
-        if games[-1].result is None:
-            return
+    @property
+    def colour(self) -> int:
+        """Of the agent."""
+        return self.number % 2
 
+    @property
+    def mover(self) -> int:
+        """The colour that is to move."""
+        return len(self.moves) % 2
 
-def _play(player: GoPlayer, engine: Engine, colour: int, num_opening: int, rng: np.random.Generator) -> GameRecord:
-    moves: list[int] = []
-    player.clear()
-    try:
-        engine.set_up(player.size, player.komi)
-        for _ in range(num_opening):
-            _play_random(player, engine, moves, rng)
-        ended = _play_out(player, engine, colour, moves)
-        engine_score = engine.final_score() if ended in ("passes", "limit") else None
-    except GtpError as error:
-        reason = "engine lost" if isinstance(error, EngineLost) else "protocol error"
-        return GameRecord(moves, colour, None, f"{reason}: {error}", go_board.score(player.board(), player.komi), None)
-    score = go_board.score(player.board(), player.komi)
-    result: int | None = 1 if score.startswith("BW"[colour]) else -1
-    if "resignation" in ended:
-        result = 1 if ended == "resignation" else -1
-    elif ended.startswith("illegal"):
-        result = None
-    return GameRecord(moves, colour, result, ended, score, engine_score)
-
-
-def _play_random(player: GoPlayer, engine: Engine, moves: list[int], rng: np.random.Generator) -> None:
-    """A random legal move on the board, for whoever is to move."""
-    colour = len(moves) % 2
-    for action in rng.permutation(player.size**2):
-        if player.play(colour, int(action)):
-            engine.play(colour, int(action), player.size)
-            moves.append(int(action))
-            return
-
-
-def _play_out(player: GoPlayer, engine: Engine, colour: int, moves: list[int]) -> str:
-    """Play on to the end, adding to `moves`; how it ended."""
-    size = player.size
-    while len(moves) < MOVES_PER_POINT * size**2:
-        mover = len(moves) % 2
-        action = player.choose(colour) if mover == colour else engine.genmove(mover, size)
-        if action is None:
-            return "resignation of the agent" if mover == colour else "resignation"
-        if mover == colour:
-            engine.play(colour, action, size)
-        elif not player.play(mover, action):
-            return f"illegal move {vertex(action, size)} of the engine"
-        moves.append(action)
-        if moves[-2:] == [size**2] * 2:
+    def end(self, size: int) -> str | None:
+        """By what it has ended, None if it goes on."""
+        if self.moves[-2:] == [size**2] * 2:
             return "passes"
-    return "limit"
+        return "limit" if len(self.moves) >= MOVES_PER_POINT * size**2 else None
+
+
+class _Hall:
+    """Boards, at each of which an engine sits and a game may go on. records: of the games that have ended, by number.
+
+    All engines answer at the same time, each in a thread; the agent moves when they all have.
+    """
+
+    def __init__(
+        self, player: Simultaneous, params: Params, command: str, num_opening: int, timeout: float, seed: int
+    ) -> None:
+        self.name, self.records = "", dict[int, GameRecord]()
+        self._player, self._params = player, params
+        self._boards = player.clear(params, None, jnp.ones(player.num, bool))
+        self._command, self._num_opening, self._timeout, self._seed = command, num_opening, timeout, seed
+        self._engines: dict[int, Engine] = {}
+        self._doubted: set[int] = set()  # of these, what they do next is unknown
+        self._games: dict[int, _Game] = {}
+        self._threads = ThreadPoolExecutor(player.num)
+
+    def play(self, num_games: int) -> None:
+        """Play so many games. Raises RunError."""
+        begun = 0
+        while len(self.records) < num_games:
+            free = [i for i in range(self._player.num) if i not in self._games][: num_games - begun]
+            self._begin(dict(zip(free, range(begun, num_games), strict=False)))
+            begun += len(free)
+            self._move_agent()
+            self._move_engines()
+            first = [self.records.get(number) for number in range(GIVE_UP)]
+            if all(game is not None and game.result is None for game in first):
+                raise RunError(f"{self._command!r} finished none of {GIVE_UP} games: {self.records[GIVE_UP - 1].ended}")
+
+    def close(self) -> None:
+        """End all engines at the same time, those that are still asked included."""
+        self._dismiss(list(self._engines))
+        self._threads.shutdown(cancel_futures=True)
+
+    def _begin(self, numbers: dict[int, int]) -> None:
+        """Games of these numbers, by board: with an engine, and with random moves at the start."""
+        if not numbers:
+            return
+        self._dismiss([i for i in numbers if i in self._doubted])
+        for i, number in numbers.items():
+            self._start_engine(i)
+            self._games[i] = _Game(number, [], np.random.default_rng([self._seed, number // 2]))
+        self._boards = self._player.clear(self._params, self._boards, self._on(numbers))
+        self._ask(numbers, lambda i: self._engines[i].set_up(self._player.size, self._player.komi))
+        for _ in range(self._num_opening):
+            self._tell(self._play_random([i for i in numbers if i in self._games]))
+        self._finish()
+
+    def _start_engine(self, i: int) -> None:
+        """An engine that is ready to play, if none sits there. Raises RunError where it fails outside of a game."""
+        if i in self._engines:
+            return
+        try:
+            self._engines[i] = Engine(self._command, self._timeout)
+            self._engines[i].set_up(self._player.size, self._player.komi)
+            self.name = self.name or self._engines[i].name()
+        except GtpError as error:
+            raise RunError(str(error)) from None
+
+    def _play_random(self, boards: list[int]) -> dict[int, int]:
+        """A random legal move on each board, for whoever is to move: those that there are."""
+        orders = {i: self._games[i].rng.permutation(self._player.size**2) for i in boards}
+        played = dict[int, int]()
+        for k in range(self._player.size**2):
+            played |= self._put({i: int(order[k]) for i, order in orders.items() if i not in played})
+        return played
+
+    def _move_agent(self) -> None:
+        """The agent's move in every game that waits for it."""
+        waiting = [i for i, game in self._games.items() if game.mover == game.colour]
+        if not waiting:
+            return
+        numbers = self._by_board({i: self._games[i].number for i in waiting})
+        self._boards, actions, resigned = self._player.choose(self._params, self._boards, self._on(waiting), numbers)
+        chosen, given_up = np.asarray(actions), np.asarray(resigned)
+        for i in waiting:
+            if given_up[i]:
+                self._end(i, "resignation of the agent", -1)
+        self._tell({i: int(chosen[i]) for i in waiting if not given_up[i]})
+        self._finish()
+
+    def _move_engines(self) -> None:
+        """The engine's move in every game that waits for it."""
+        waiting = [i for i, game in self._games.items() if game.mover != game.colour]
+        moves = self._ask(waiting, lambda i: self._engines[i].genmove(self._games[i].mover, self._player.size))
+        played = self._put({i: action for i, action in moves.items() if action is not None})
+        for i, action in moves.items():
+            if action is None:
+                self._end(i, "resignation", 1)
+            elif i in played:
+                self._games[i].moves.append(action)
+            else:
+                self._end(i, f"illegal move {vertex(action, self._player.size)} of the engine", None)
+        self._finish()
+
+    def _put(self, moves: dict[int, int]) -> dict[int, int]:
+        """Moves by board, of others than the agent: those that are legal, which are played."""
+        if not moves:
+            return {}
+        actions = self._by_board(moves)
+        self._boards, legal = self._player.play(self._params, self._boards, self._on(moves), actions)
+        allowed = np.asarray(legal)
+        return {i: action for i, action in moves.items() if allowed[i]}
+
+    def _tell(self, moves: dict[int, int]) -> None:
+        """Tell engines what was played on their boards."""
+
+        def tell(i: int) -> None:
+            game = self._games[i]
+            self._engines[i].play(game.mover, moves[i], self._player.size)
+            game.moves.append(moves[i])
+
+        self._ask(moves, tell)
+
+    def _ask(self, boards: Iterable[int], ask: Callable[[int], Answer]) -> dict[int, Answer]:
+        """What engines answer, all at the same time, by board. Where one fails, its game ends."""
+        asked = {i: self._threads.submit(ask, i) for i in boards}
+        answers = dict[int, Answer]()
+        for i, future in asked.items():
+            try:
+                answers[i] = future.result()
+            except GtpError as error:
+                reason = "engine lost" if isinstance(error, EngineLost) else "protocol error"
+                self._end(i, f"{reason}: {error}", None)
+        return answers
+
+    def _finish(self) -> None:
+        """Score the games that have come to their end."""
+        ended = {i: end for i, game in self._games.items() if (end := game.end(self._player.size)) is not None}
+        scores = self._ask(ended, lambda i: self._engines[i].final_score())
+        for i, engine_score in scores.items():
+            won = self._score(i).startswith("BW"[self._games[i].colour])
+            self._end(i, ended[i], 1 if won else -1, engine_score)
+
+    def _end(self, i: int, ended: str, result: int | None, engine_score: str | None = None) -> None:
+        """Record a game. Where it does not count, nobody knows what its engine does next: another one will come."""
+        game = self._games.pop(i)
+        self.records[game.number] = GameRecord(game.moves, game.colour, result, ended, self._score(i), engine_score)
+        if result is None:
+            self._doubted.add(i)
+
+    def _score(self, i: int) -> str:
+        return go_board.score(np.asarray(self._player.stones(self._boards))[i], self._player.komi)
+
+    def _dismiss(self, boards: list[int]) -> None:
+        """End engines, all at the same time: each may take seconds."""
+        leaving = [self._engines.pop(i) for i in boards]
+        self._doubted -= set(boards)
+        with ThreadPoolExecutor(len(leaving) or 1) as threads:  # those of the questions may all wait for an answer
+            for engine in leaving:
+                threads.submit(engine.close)
+
+    def _on(self, boards: Iterable[int]) -> Array:
+        """bool [N]: these boards."""
+        return jnp.asarray(np.isin(np.arange(self._player.num), list(boards)))
+
+    def _by_board(self, numbers: Mapping[int, int]) -> Array:
+        """int32 [N]: a number for each of these boards, 0 for the others."""
+        return jnp.asarray([numbers.get(i, 0) for i in range(self._player.num)], jnp.int32)

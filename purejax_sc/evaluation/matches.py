@@ -24,6 +24,7 @@ from purejax_sc.evaluation import engines
 from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.minds import Mind, make_mind
 from purejax_sc.evaluation.ratings import rate
+from purejax_sc.evaluation.simultaneous import Simultaneous, make_simultaneous
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.lock import new_directory
@@ -33,6 +34,7 @@ from purejax_sc.runs.shipped import find_agent
 from purejax_sc.types import Env, Key, Params
 
 FILE, GAMES = "match.json", "games"
+BOARDS = 16  # at a time, against an engine
 RANDOM = "random"  # a player that needs no run
 
 Say = Callable[[str], None]
@@ -49,6 +51,7 @@ class MatchOptions(NamedTuple):
     seed:        of the openings and of sampled moves.
     timeout:     seconds that an engine may take to answer.
     resign:      give up a game of Go where the chance to win is lower; 0 plays to the end.
+    boards:      games against an engine that go on at a time, with a process of the engine for each.
     """
 
     games: int = 100
@@ -58,6 +61,7 @@ class MatchOptions(NamedTuple):
     seed: int = 0
     timeout: float = 60.0
     resign: float = 0.0
+    boards: int = BOARDS
 
 
 class Entrant(NamedTuple):
@@ -165,18 +169,17 @@ def against_engine(
     Raises RunError and ConfigError.
     """
     entrants = [load_entrant(name, options, say) for name in names]
-    for entrant in entrants:
-        _go_config(entrant)
+    players = [_simultaneous(entrant, options) for entrant in entrants]
     engines.check_program(command)
     games: dict[str, str] = {}
     rows, engine = [], ""
     sides = [(number, i) for number, entrant in enumerate(entrants) for i in range(len(entrant.seeds))]
     for number, i in sides:
         entrant = entrants[number]
-        player, seed = _go_player(entrant, i, options), entrant.seeds[i]
+        player, seed = players[number], entrant.seeds[i]
         say(f"{entrant.name}, seed {seed}: {options.games} game(s) against {command}")
         engine, played = engines.play_games(
-            player, command, options.games, options.openings, options.timeout, options.seed
+            player, _params(entrant, i), command, options.games, options.openings, options.timeout, options.seed
         )
         rows.append({"run": entrant.name, "seed": seed, **engines.summarise(played)})
         for j, game in enumerate(played):
@@ -189,21 +192,30 @@ def against_engine(
 def open_player(directory: Path, options: MatchOptions, seed: int | None, say: Say) -> GoPlayer:
     """The agent of one seed of a run, on a board; None is the first. Raises RunError and ConfigError."""
     entrant = load_entrant(str(directory), options, say)
-    return _go_player(entrant, row_of(seed, entrant.seeds, directory), options)
+    size, komi = _go_config(entrant)
+    minds = entrant.make_minds(_params(entrant, row_of(seed, entrant.seeds, directory)))
+    return GoPlayer(minds, size, komi, options.seed, options.resign)
 
 
-def _go_config(entrant: Entrant) -> tuple[int, float | None]:
-    """Size of the board, and komi if it is not Pgx's. Raises RunError for who does not play Go."""
+def _go_config(entrant: Entrant) -> tuple[int, float]:
+    """Size of the board, and komi. Raises RunError for who does not play Go."""
     size = None if entrant.config is None else go_size(entrant.config.env)
     if entrant.config is None or size is None:
         raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
-    return size, entrant.config.env_options.komi
+    komi = entrant.config.env_options.komi
+    return size, GO_KOMI if komi is None else komi
 
 
-def _go_player(entrant: Entrant, row: int, options: MatchOptions) -> GoPlayer:
+def _params(entrant: Entrant, row: int) -> Params:
+    return jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params)
+
+
+def _simultaneous(entrant: Entrant, options: MatchOptions) -> Simultaneous:
+    """What plays several games at once with the parameters of any seed. Raises RunError for who does not play Go."""
     size, komi = _go_config(entrant)
-    minds = entrant.make_minds(jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params))
-    return GoPlayer(minds, size, GO_KOMI if komi is None else komi, options.seed, options.resign)
+    return make_simultaneous(
+        entrant.make_minds, size, komi, min(options.boards, options.games), options.seed, options.resign
+    )
 
 
 def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

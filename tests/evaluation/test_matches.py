@@ -1,7 +1,9 @@
 """Matches: ratings, players of Go, games against engines that behave and that do not, and being an engine oneself."""
 
 import json
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import agents
+from helpers.hostile_engines import MARK, survivors
 
 from purejax_sc.acting import episodes
 from purejax_sc.agent.search import SearchOptions, SearchResult
@@ -23,6 +26,7 @@ from purejax_sc.evaluation.gtp_engine import Engine, GtpError
 from purejax_sc.evaluation.matches import Entrant
 from purejax_sc.evaluation.minds import Mind
 from purejax_sc.evaluation.ratings import rate
+from purejax_sc.evaluation.simultaneous import Simultaneous, make_simultaneous
 from purejax_sc.results.files import RunError
 
 TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 2.0}}
@@ -96,6 +100,31 @@ def mind_of(move, value=0.0, simulations=0, seconds=0.0) -> Mind:
 @pytest.fixture(scope="module")
 def player() -> GoPlayer:
     return GoPlayer([mind_of(lambda shown: jax.random.randint(jax.random.key(0), (1,), 0, 26))], 5, 7.5)
+
+
+def on_boards(mind: Mind, num: int = 2, resign: float = 0.0) -> Simultaneous:
+    return make_simultaneous(lambda params: [mind], 5, 7.5, num, resign=resign)
+
+
+@pytest.fixture(scope="module")
+def two_boards() -> Simultaneous:
+    """It plays where an agent of the policy alone might: by the position, not by chance."""
+    return on_boards(by_what_it_sees())
+
+
+def by_what_it_sees() -> Mind:
+    """It likes the moves that a hash of the stones and of the positions it has seen tells."""
+
+    def think(obs, shown, key):
+        shown = shown + 1
+        planes = obs.frame.reshape(-1).astype(jnp.float32)
+        seen = jnp.sum(planes * jnp.arange(1.0, planes.size + 1.0))
+        likes = jnp.sin(seen * jnp.arange(1.0, 27.0) + shown.astype(jnp.float32))[None]
+        action = jnp.argmax(jnp.where(obs.legal, likes, -2.0), axis=-1).astype(jnp.int32)
+        none = jnp.zeros((1, 26))
+        return SearchResult(action, none, jnp.zeros(1), none.astype(jnp.int32), none, action[:, None]), shown
+
+    return Mind(0, lambda num: jnp.zeros(num, jnp.int32), think)
 
 
 def fresh(player: GoPlayer) -> GoPlayer:
@@ -199,8 +228,8 @@ def test_a_player_on_a_clock_thinks_as_long_as_fits() -> None:
 
 
 def test_a_resignation_of_the_agent_is_a_loss(puppet) -> None:
-    player = GoPlayer([mind_of(lambda shown: 12, -1.0)], 5, 7.5, resign=0.1)
-    _, [game] = engines.play_games(player, puppet(), 1, 0, 30.0, seed=0)
+    player = on_boards(mind_of(lambda shown: 12, -1.0), 1, resign=0.1)
+    _, [game] = play(player, puppet(), 1)
     assert (game.ended, game.result) == ("resignation of the agent", -1)
     assert "RE[W+R]" in engines.to_sgf(game, player, "me", "it")
 
@@ -208,12 +237,105 @@ def test_a_resignation_of_the_agent_is_a_loss(puppet) -> None:
 # Engines
 
 
-def play(player: GoPlayer, command: str, num: int, openings: int = 0, timeout: float = 30.0):
-    return engines.play_games(fresh(player), command, num, openings, timeout, seed=0)
+def play(player: Simultaneous, command: str, num: int, openings: int = 0, timeout: float = 30.0):
+    return engines.play_games(player, (), command, num, openings, timeout, seed=0)
 
 
-def test_games_are_played_to_the_end_with_both_colours(player, puppet) -> None:
-    name, games = play(player, puppet(), 2, openings=2)
+# Answers genmove with the first empty point after one that the moves so far tell, as `play` and itself have made them:
+# never a capture, so it knows no more of the rules. After `limit` moves it passes.
+COUNTER = """\
+import sys
+names = [f"{column}{row}" for column in "ABCDE" for row in range(1, 6)]
+played, limit = [], int(sys.argv[1])
+for line in sys.stdin:
+    command, *words = line.split()
+    text = ""
+    if command == "clear_board":
+        played = []
+    elif command == "play":
+        played.append(words[1].upper())
+    elif command == "genmove":
+        start = sum(names.index(name) for name in played if name in names) % 25
+        free = [name for name in names[start:] + names[:start] if name not in played]
+        text = free[0] if free and len(played) < limit else "PASS"
+        played.append(text)
+    print(f"= {text}\\n", flush=True)
+    if command == "quit":
+        break
+"""
+
+
+@pytest.fixture
+def counter(tmp_path: Path):
+    script = tmp_path / "counter.py"
+    script.write_text(COUNTER)
+    return lambda limit: f"{sys.executable} -I -S {script} {limit}"
+
+
+def one_at_a_time(player: GoPlayer, command: str, number: int, openings: int) -> list[int]:
+    """The moves of one game, by nothing but a player of one board and an engine."""
+    moves, order = [], np.random.default_rng([0, number // 2])
+    fresh(player)
+    with Engine(command) as engine:
+        engine.set_up(5, 7.5)
+        for ply in range(openings):
+            moves.append(next(int(x) for x in order.permutation(25) if player.play(ply % 2, int(x))))
+            engine.play(ply % 2, moves[-1], 5)
+        while moves[-2:] != [PASS, PASS] and len(moves) < 100:
+            mover = len(moves) % 2
+            if mover == number % 2:
+                moves.append(player.choose(mover))
+                engine.play(mover, moves[-1], 5)
+            else:
+                moves.append(engine.genmove(mover, 5))
+                if not player.play(mover, moves[-1]):
+                    return moves[:-1]
+    return moves
+
+
+def test_games_side_by_side_are_those_played_one_at_a_time(counter) -> None:
+    mind = by_what_it_sees()
+    alone = GoPlayer([mind], 5, 7.5)
+    _, games = play(on_boards(mind, 3), counter(12), 8, openings=2)
+    assert [game.moves for game in games] == [one_at_a_time(alone, counter(12), i, 2) for i in range(8)]
+    assert [game.colour for game in games] == [0, 1] * 4
+    assert len({len(game.moves) for game in games}) > 1, "some end before others, and their boards are used again"
+
+
+def test_chances_of_a_game_do_not_depend_on_the_others(counter) -> None:
+    drawn = mind_of(lambda shown: 99)  # nothing but the key says what it likes
+    games = [play(on_boards(drawn, num), counter(8), 5, openings=1)[1] for num in (1, 4)]
+    assert games[0] == games[1]
+    assert len({tuple(game.moves[:6]) for game in games[0]}) == 5
+
+
+def test_a_game_whose_engine_dies_leaves_the_others_alone(two_boards, tmp_path) -> None:
+    script = tmp_path / "no_white.py"
+    dies = 'command == "genmove" and words == ["white"] and sys.exit("never as White")'
+    script.write_text(COUNTER.replace('    text = ""\n', f'    text = ""\n    {dies}\n'))
+    _, games = play(two_boards, f"{sys.executable} -I -S {script} 8", 6)
+    assert [game.result is None for game in games] == [True, False] * 3
+    assert all("never as White" in game.ended for game in games[::2])
+    assert games[1].moves == games[3].moves == games[5].moves
+
+
+def test_no_engine_is_left_when_a_match_is_stopped(two_boards, puppet, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    play(two_boards, puppet(), 2)  # so that nothing is compiled when it is stopped
+    began = time.monotonic()
+    stop = threading.Timer(1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    stop.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            play(two_boards, puppet("hang"), 2, timeout=60.0)
+    finally:
+        stop.cancel()
+    assert time.monotonic() - began < 30  # it did not wait for the engines
+    assert survivors(str(tmp_path)) == []
+
+
+def test_games_are_played_to_the_end_with_both_colours(two_boards, puppet) -> None:
+    name, games = play(two_boards, puppet(), 2, openings=2)
     assert name == "Puppet 1"
     assert [game.colour for game in games] == [0, 1]
     assert games[0].moves[:2] == games[1].moves[:2]
@@ -232,32 +354,32 @@ def test_games_are_played_to_the_end_with_both_colours(player, puppet) -> None:
         (["Z9"], "protocol error", None),
     ],
 )
-def test_engines_that_do_not_finish(player, puppet, answers, ended, result) -> None:
-    _, games = play(player, puppet(*answers), 1, timeout=1.0)
+def test_engines_that_do_not_finish(two_boards, puppet, answers, ended, result) -> None:
+    _, games = play(two_boards, puppet(*answers), 1, timeout=1.0)
     assert ended in games[0].ended
     assert games[0].result == result
 
 
-def test_an_illegal_move_of_an_engine_does_not_count(player, puppet) -> None:
-    games = play(player, puppet("C3", "C3"), 1)[1]
+def test_an_illegal_move_of_an_engine_does_not_count(two_boards, puppet) -> None:
+    games = play(two_boards, puppet("C3", "C3"), 1)[1]
     assert games[0].ended == "illegal move C3 of the engine"
     assert games[0].result is None
-    assert engines.to_sgf(games[0], player, "me", "it").count("RE[Void]") == 1
+    assert engines.to_sgf(games[0], two_boards, "me", "it").count("RE[Void]") == 1
 
 
-def test_an_engine_that_never_finishes_stops_the_match(player, puppet) -> None:
+def test_an_engine_that_never_finishes_stops_the_match(two_boards, puppet) -> None:
     with pytest.raises(RunError, match="finished none of 3 games"):
-        play(player, puppet("crash"), 20)
+        play(two_boards, puppet("crash"), 20)
     with pytest.raises(RunError, match="install 'no_such_engine'"):
-        play(player, "no_such_engine", 1)
+        play(two_boards, "no_such_engine", 1)
     with pytest.raises(RunError, match="ended with exit status 0 before it answered"):
-        play(player, f"{sys.executable} -c pass", 1)
+        play(two_boards, f"{sys.executable} -c pass", 1)
 
 
-def test_the_referee_counts_the_area(player, puppet) -> None:
+def test_the_referee_counts_the_area(player, two_boards) -> None:
     fresh(player)
     opponents_game = engines.GameRecord([12, PASS, PASS], 0, 1, "passes", "B+17.5", None)
-    assert "RE[B+17.5]" in engines.to_sgf(opponents_game, player, "me", "it")
+    assert "RE[B+17.5]" in engines.to_sgf(opponents_game, two_boards, "me", "it")
     put(player, "C3", "PASS", "PASS")
     assert go_board.score(player.board(), player.komi) == "B+17.5"
 
