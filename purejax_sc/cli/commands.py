@@ -29,6 +29,7 @@ from purejax_sc.cli.setup import (
 from purejax_sc.cli.together import processes
 
 MEMORY = "--seeds, replay.capacity or train.batch_sequences"  # what takes it in training
+OF_TRAINING = ("out", "resume", "force", "coordinator", "num_processes", "process_id", "wait", "quiet")  # not of a plan
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -101,7 +102,7 @@ def train(
         click.echo(heading + explained(loaded), nl=False)
         return
     if plan:
-        _refuse_beside_plan(context)
+        _refuse_given(OF_TRAINING, "with --plan, which trains nothing: leave one of them out")
         _plan(loaded, seeds, placement, device)
         return
     if device is not None:
@@ -129,13 +130,12 @@ def train(
         tables.print_summary(summary, directory)
 
 
-def _refuse_beside_plan(context: click.Context) -> None:
-    """A plan trains nothing and writes nothing: what says how is refused."""
-    of_training = ("out", "resume", "force", "coordinator", "num_processes", "process_id", "wait", "quiet")
-    for name in of_training:
+def _refuse_given(names: tuple[str, ...], why: str) -> None:
+    """Refuse these options on the command line. why: they have no effect there, and what to do."""
+    context = click.get_current_context()
+    for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = "--" + name.replace("_", "-")
-            raise UserError(f"{option} has no effect with --plan, which trains nothing: leave one of them out")
+            raise UserError(f"--{name.replace('_', '-')} has no effect {why}")
 
 
 def _plan(config: Any, seeds: int, placement: Any, device: str | None) -> None:
@@ -484,6 +484,8 @@ def match(
     """
     if any(search["simulations"]) and sampled:
         raise click.UsageError("--sampled draws moves from the policy, --simulations searches: give one of them")
+    if opponent is None:
+        _refuse_given(("timeout", "boards"), "without --opponent, an engine: leave it out, or name one")
     directory = out or Path("runs") / f"match_{Path(entrants[0]).name.replace(':', '_')}"
     with work("--games, --boards or --simulations"):
         [chosen] = options.chosen_searches(**search, needed=not any(":" in name for name in entrants))
