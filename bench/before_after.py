@@ -6,12 +6,13 @@
 Both read this checkout's files of configurations, and both have the installed packages. Of each configuration every
 round takes, from either checkout in a process of its own: an update (eight in one program, on a random batch, as
 `bench/update.py` has it), and a short run of one seed. The first numbers are taken once, with an empty compilation
-cache and with a full one. A host's drivers call updates one at a time, and so are they timed.
+cache and with a full one, but for games on a host, whose drivers also call updates one at a time: so are they timed.
 """
 
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -20,7 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import first_number
 import jax
 import jax.numpy as jnp
 
@@ -102,14 +102,17 @@ def measured(checkout: Path, words: list[str], length: list[str], folder: Path, 
 
 def first_numbers(checkout: Path, words: list[str], folder: Path) -> dict[str, float]:
     """Seconds to the first return, with an empty compilation cache and with a full one."""
-    os.environ["PYTHONPATH"] = str(checkout)
-    names = ("first_cold_s", "first_warm_s")
-    return {name: first_number.watch(words, folder / "first", folder / name)["first return"] for name in names}
+    command = [sys.executable, str(HERE / "bench" / "first_number.py"), *words]
+    where = environment(checkout, folder / "unused")
+    said = subprocess.run(command, env=where, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    cold, warm = map(float, re.findall(r"first return ([\d.]+)", said))
+    return {"first_cold_s": cold, "first_warm_s": warm}
 
 
 def compare(checkouts: dict[str, Path], name: str, settings: list[str], rounds: int, folder: Path) -> dict[str, Any]:
     """All rounds of a configuration: checkout -> measure -> median; of updates and products the best."""
     from purejax_sc import config as configs
+    from purejax_sc.envs import is_host
     from purejax_sc.training import costs
     from purejax_sc.training.update import abstract_update
 
@@ -128,7 +131,8 @@ def compare(checkouts: dict[str, Path], name: str, settings: list[str], rounds: 
         table[which]["update_ms"] = min(row["update_ms"] for row in rows[which])
         table[which]["product_gflops"] = max(row["product_gflops"] for row in rows[which])
         table[which]["gflops"] = flops / table[which]["update_ms"] / 1e6
-        table[which] |= first_numbers(checkout, words, folder / which / name)
+        if not is_host(config):  # whose first episodes last for minutes
+            table[which] |= first_numbers(checkout, words, folder / which / name)
     return table
 
 
