@@ -66,6 +66,9 @@ def in_one_program(learner: muesli.Learner, num: int) -> Callable[..., tuple[Lea
     """(state, batch, key, hyper) -> (state, metrics [num]) of `num` updates on the same batch."""
 
     def updates(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
+        if num == 1:  # not in a loop, where a CPU's convolutions are slow
+            state, metrics = learner.update(state, batch, key, hyper)
+            return state, jax.tree.map(lambda x: x[None], metrics)
         return jax.lax.scan(lambda x, k: learner.update(x, batch, k, hyper), state, jax.random.split(key, num))
 
     return updates
