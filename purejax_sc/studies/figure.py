@@ -17,6 +17,7 @@ from purejax_sc.studies import scores as human_scores
 from purejax_sc.studies.study_file import Study
 
 COLUMNS = 4  # panels side by side
+LETTER = 0.09  # inches, of a legend's on average
 SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps
 
 Values = Mapping[str, Mapping[str, Mapping[str, Mapping[int, float]]]]  # environment -> arm -> metric -> seed -> value
@@ -41,7 +42,8 @@ def draw(study: Study, tasks: Sequence[Task], scores: Values) -> Figure:
     if wins:
         _wins(next(later), study, scores, wins)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6), frameon=False)
+    ncols = _legend_columns(labels, figure.get_figwidth())
+    figure.legend(handles, labels, loc="outside lower center", ncols=ncols, frameon=False)
     seeds = sorted({len(run.curves.returns) for task in tasks for run in task.runs.values()})
     many = seeds[0] if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     figure.suptitle(f"{study.file.title}: {plots.spread(many)}", fontsize="medium")
@@ -60,6 +62,12 @@ def encode(figure: Figure, form: str) -> bytes:
 
 def color(study: Study, arm: str) -> str:
     return COLORS[study.arms.index(arm) % len(COLORS)]
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """So many columns as fit below panels of this width, in inches."""
+    widest = LETTER * max(map(len, labels)) + 0.7  # with its line and a gap
+    return max(1, min(len(labels), 6, int(width / widest)))
 
 
 def _curves(axes: Axes, study: Study, task: Task) -> None:
@@ -114,7 +122,8 @@ def _over_axis(axes: Axes, study: Study, scaled: Mapping[str, Mapping[str, np.nd
     if len(places) > 2 and max(places.values()) >= 4 * min(places.values()) > 0:
         axes.set_xscale("log", base=2)
         axes.set_xticks(sorted(places.values()), [f"{x:g}" for x in sorted(places.values())])
-    axes.legend(fontsize="small", frameon=False)
+    if len(scaled) > 1:
+        axes.legend(fontsize="small", frameon=False)
 
 
 def _human(axes: Axes, study: Study, tasks: Sequence[Task]) -> None:

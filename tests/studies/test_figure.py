@@ -55,6 +55,20 @@ def test_over_an_axis_arms_without_a_place_are_levels() -> None:
     assert list(level.get_ydata()) == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("name", ["fig2b", "fig3a", "fig4b", "unroll"])
+@pytest.mark.parametrize("num", [1, 3])
+def test_the_legend_of_all_arms_is_inside_the_figure(name: str, num: int) -> None:
+    study = load_study(name)
+    tasks = [task(env, {arm: [float(i), i + 1.0] for i, arm in enumerate(study.arms)}) for env in "ABC"[:num]]
+    drawn = figure.draw(study, tasks, areas(tasks))
+    drawn.draw_without_rendering()
+    [legend] = drawn.legends
+    assert len(legend.get_texts()) == len(study.arms)
+    box, whole = legend.get_window_extent(), drawn.bbox
+    assert whole.x0 <= box.x0
+    assert box.x1 <= whole.x1
+
+
 def test_games_have_a_median_of_human_normalised_returns() -> None:
     study = load_study("fig3b", envs=["Pong", "Breakout"])
     # Pong -20.7 and 14.6, Breakout 1.7 and 30.5, are a random agent and a human
