@@ -40,7 +40,7 @@ def update(words: list[str]) -> dict[str, Any]:
     try:
         from purejax_sc.agent import muesli
     except ImportError:  # 0.1.0
-        from purejax_sc import muesli  # type: ignore[attr-defined,no-redef]
+        from purejax_sc import muesli
     config = configs.load(words[0], words[1:])
     spec = envs.network_spec(config)
     model = networks.make_model(config, spec)
