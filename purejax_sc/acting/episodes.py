@@ -163,14 +163,6 @@ def advance(env: Env, players: tuple[Player, ...], state: PlayState) -> PlayStat
     action = jnp.where(mine, chosen[0], chosen[-1]).astype(jnp.int32)
     num_episodes = action.shape[0]
     env_state, step = jax.vmap(env.step)(jax.random.split(key_env, num_episodes), state.env, action)
-    obs = Observation(
-        frame=step.obs,
-        legal=step.legal,
-        prev_action=action,
-        prev_reward=step.reward,
-        first=jnp.zeros(num_episodes, bool),
-        valid=jnp.ones(num_episodes, bool),
-    )
     before = state.episodes
     reward = jnp.where(mine, step.reward, -step.reward)
     episodes = Episodes(
@@ -179,4 +171,6 @@ def advance(env: Env, players: tuple[Player, ...], state: PlayState) -> PlayStat
         running=before.running & (step.discount != 0.0) & ~step.truncated,
         metrics=jax.tree.map(lambda old, new: jnp.where(before.running, new, old), before.metrics, step.metrics),
     )
-    return PlayState(env_state, obs, step.player, state.moves_first, tuple(memories), episodes, key_next)
+    return PlayState(
+        env_state, base.observe(step, action), step.player, state.moves_first, tuple(memories), episodes, key_next
+    )

@@ -21,6 +21,7 @@ from purejax_sc.types import Array, EnvSpec, Key, Model, Params, Scalar
 
 Kind = Literal["muzero", "gumbel"]
 ValueRange = Literal["auto", "known", "tree", "siblings"]
+Dynamics = Literal["model", "environment"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # How loud a value is beside the prior in Gumbel search, c_scale of Danihelka et al. 2022: per half of the range that
@@ -39,12 +40,17 @@ class SearchOptions(NamedTuple):
                  5). `siblings`: those of one node, which makes the smallest difference loud. `auto`: known where the
                  game has bounds, else tree.
     max_depth:   of the tree; None for as many steps as the model was unrolled in training.
+    temperature: 0 plays what the search found best; above, the action is drawn from its weights^(1 / temperature).
+    dynamics:    what a step of the tree is: of the `model`, or of the `environment` itself, which is a perfect model
+                 and shows what a better one could gain (`acting.planning`).
     """
 
     simulations: int
     kind: Kind = "muzero"
     value_range: ValueRange = "auto"
     max_depth: int | None = None
+    temperature: float = 0.0
+    dynamics: Dynamics = "model"
 
 
 NO_SEARCH = SearchOptions(0)
@@ -54,7 +60,7 @@ VARIATION = 8  # moves of a principal variation
 class SearchResult(NamedTuple):
     """What a search found at B roots.
 
-    action:  int32 [B], the one to play; always legal, 0 where no action is.
+    action:  int32 [B], the one to play (drawn if the temperature is above 0); always legal, 0 where no action is.
     weights: float32 [B, A], which sum to 1: the share of the visits (muzero), or the improved policy (gumbel).
     value:   float32 [B] raw, of the root after the search, to the player to move.
     visits:  int32 [B, A] of the root's actions.   q: float32 [B, A] raw, their values; 0 where unvisited.
@@ -71,6 +77,10 @@ class SearchResult(NamedTuple):
 
 # (params, encodings e [B, ...], legal bool [B, A], key, hyper, unit of advantages) -> the improved policy [B, A]
 Improvement = Callable[[Params, Array, Array, Key, Hyper, Scalar], Array]
+# (params, key, action [B], node of every tree [B, ...]) -> (mctx.RecurrentFnOutput, the nodes that follow)
+Expand = Callable[[Params, Key, Array, Any], tuple[mctx.RecurrentFnOutput, Any]]
+# (params, roots, expand, legal bool [B, A], key) -> SearchResult
+Plan = Callable[[Params, mctx.RootFnOutput, Expand, Array, Key], SearchResult]
 # (params, encodings e [B, ...], legal bool [B, A], key, discount) -> SearchResult
 Search = Callable[[Params, Array, Array, Key, Scalar], SearchResult]
 
@@ -89,22 +99,56 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
       Legal moves are known at the roots only: below, the policy head alone keeps the search to the rules. Nor does a
       model say where episodes end: its values of absorbing states must have become 0 in training.
 
-    Raises ValueError for fewer than one simulation, and for known bounds where there are none.
+    Raises ValueError for fewer than one simulation, for known bounds where there are none, and for a search over the
+    environment, which is that of `acting.planning`.
+    """
+    if options.dynamics != "model":
+        raise ValueError(f"dynamics={options.dynamics} needs the environment: use acting.planning.make_player")
+    plan = make_plan(spec, options, trained_depth)
+
+    def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
+        expand = partial(_expand, model, spec, discount)
+        return plan(params, make_root(model, params, e, legal, model.start(params.dynamics, e)), expand, legal, key)
+
+    return search
+
+
+def make_plan(spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None) -> Plan:
+    """The search itself, which knows neither the model nor the environment: `expand` is a step of either.
+
+    Raises ValueError as `make_search` does.
     """
     if options.simulations < 1:
         raise ValueError(f"simulations={options.simulations} searches nothing: set simulations=1 or more")
-    max_depth = trained_depth if options.max_depth is None else options.max_depth
-    policy = partial(_policy(options.kind), num_simulations=options.simulations, max_depth=max_depth)
-    look = partial(_look, model, spec, partial(policy, qtransform=_scaled_values(options, spec)))
+    policy = partial(
+        _policy(options.kind),
+        num_simulations=options.simulations,
+        max_depth=trained_depth if options.max_depth is None else options.max_depth,
+        qtransform=_scaled_values(options, spec),
+    )
 
-    def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
-        found = look(params, e, legal, key, discount)
+    def plan(params: Params, root: mctx.RootFnOutput, expand: Expand, legal: Array, key: Key) -> SearchResult:
+        key_search, key_action = jax.random.split(key) if options.temperature else (key, key)
+        found = _look(policy, params, root, expand, legal, key_search)
         at_root = found.search_tree.summary()
+        action = found.action
+        if options.temperature:
+            logits = masked_logits(jnp.log(found.action_weights) / options.temperature, legal)
+            action = jax.random.categorical(key_action, logits).astype(action.dtype)
         q = jnp.where(at_root.visit_counts > 0, at_root.qvalues, 0.0)
-        pv = jax.vmap(_principal_variation)(found.search_tree, found.action)
-        return SearchResult(found.action, found.action_weights, at_root.value, at_root.visit_counts, q, pv)
+        pv = jax.vmap(_principal_variation)(found.search_tree, action)
+        return SearchResult(action, found.action_weights, at_root.value, at_root.visit_counts, q, pv)
 
-    return search
+    return plan
+
+
+def make_root(model: Model, params: Params, e: Array, legal: Array, node: Any) -> mctx.RootFnOutput:
+    """B roots, which the root heads judge. e: [B, ...]   legal: bool [B, A]   node: of the trees, [B, ...]."""
+    return mctx.RootFnOutput(
+        prior_logits=masked_logits(model.root_policy(params.root_policy, e), legal),
+        value=model.decode(model.root_value(params.root_value, e)),
+        embedding=node,
+    )
 
 
 def make_improvement(config: Config, model: Model, spec: EnvSpec) -> Improvement:
@@ -122,31 +166,18 @@ def make_improvement(config: Config, model: Model, spec: EnvSpec) -> Improvement
 
     def improve(params: Params, e: Array, legal: Array, key: Key, hyper: Hyper, unit: Scalar) -> Array:
         weighed = partial(policy, qtransform=partial(_advantages, unit, hyper.cmpo_clip))
-        return _look(model, spec, weighed, params, e, legal, key, hyper.discount).action_weights
+        root = make_root(model, params, e, legal, model.start(params.dynamics, e))
+        return _look(weighed, params, root, partial(_expand, model, spec, hyper.discount), legal, key).action_weights
 
     return improve
 
 
 def _look(
-    model: Model,
-    spec: EnvSpec,
-    policy: Callable[..., Any],
-    params: Params,
-    e: Array,
-    legal: Array,
-    key: Key,
-    discount: Scalar,
+    policy: Callable[..., Any], params: Params, root: mctx.RootFnOutput, expand: Expand, legal: Array, key: Key
 ) -> mctx.PolicyOutput:
-    """Search from B roots by one of mctx's policies. The rest: see `make_search`."""
-    chex.assert_shape(legal, (len(e), spec.num_actions))
+    """Search from B roots by one of mctx's policies."""
+    chex.assert_shape(legal, root.prior_logits.shape)
     chex.assert_type(legal, bool)
-    root = mctx.RootFnOutput(
-        prior_logits=masked_logits(model.root_policy(params.root_policy, e), legal),
-        value=model.decode(model.root_value(params.root_value, e)),
-        embedding=model.start(params.dynamics, e),
-    )
-    gamma = -discount if spec.two_player else discount
-    expand = partial(_expand, model, spec.num_actions, gamma)
     with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
         return policy(params, key, root, expand, invalid_actions=~legal)
 
@@ -219,12 +250,13 @@ def _principal_variation(tree: mctx.Tree, action: Array) -> Array:
 
 
 def _expand(
-    model: Model, num_actions: int, gamma: Scalar, params: Params, key: Key, action: Array, z: Array
+    model: Model, spec: EnvSpec, discount: Scalar, params: Params, key: Key, action: Array, z: Array
 ) -> tuple[mctx.RecurrentFnOutput, Array]:
     """One model step in each of B trees, from z [B, ...] by action [B]: mctx's recurrent function."""
     del key  # the model is deterministic
-    z, reward = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, num_actions))
+    z, reward = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, spec.num_actions))
     value = model.decode(model.value(params.value, z))
+    gamma = -discount if spec.two_player else discount
     output = mctx.RecurrentFnOutput(
         reward=model.decode(reward),
         discount=gamma * jnp.ones_like(value),

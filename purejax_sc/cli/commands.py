@@ -303,7 +303,9 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--episodes", type=options.Whole(min=1), default=32, show_default=True, help="Episodes of each seed.")
 @options.search(
-    "Also search over the learned model, with so many simulations per action, as in 32 or 8,32,128.", many=True
+    "Also search over the learned model, with so many simulations per action, as in 32 or 8,32,128.",
+    many=True,
+    real=True,
 )
 @click.option(
     "--temperature", type=options.Number(0, min_open=True), default=1.0, show_default=True, help="Of samples."
@@ -452,7 +454,7 @@ def levels(
 @click.argument("entrants", nargs=-1, required=True, metavar="DIR...")
 @click.option("--opponent", metavar="COMMAND", help='Engine that speaks GTP, as in "gnugo --mode gtp".')
 @click.option("--games", type=options.Whole(min=1), default=100, show_default=True, help="Of a pair, or a seed.")
-@options.search("Search before each move.")
+@options.search("Search before each move.", real=True)
 @click.option("--sampled", is_flag=True, help="Draw moves from the policy instead of playing the best.")
 @click.option("--openings", type=options.Whole(min=0), default=2, show_default=True, help="Random moves at the start.")
 @click.option("--timeout", type=options.Number(min=0.1), default=60.0, show_default=True, help="Of an engine, in s.")

@@ -80,8 +80,16 @@ def placement(help_: str) -> Decorator:
     )
 
 
-def search(help_: str, many: bool = False) -> Decorator:
-    """--simulations and what else a search can be told, see `chosen_searches`. many: may there be several numbers?"""
+def search(help_: str, many: bool = False, real: bool = False) -> Decorator:
+    """--simulations and what else a search can be told, see `chosen_searches`.
+
+    many: may there be several numbers?   real: is there an environment that could be searched over?
+    """
+    dynamics = click.option(
+        "--dynamics",
+        type=click.Choice(["model", "environment"]),
+        help="What a search steps: the environment is a perfect model.  [default: model]",
+    )
     words = (
         click.option("--simulations", default="0", show_default=True, callback=_numbers(many), help=help_),
         click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]"),
@@ -91,6 +99,12 @@ def search(help_: str, many: bool = False) -> Decorator:
             help="What a search scales values by.  [default: known bounds of the game, or else the tree's]",
         ),
         click.option("--max-depth", type=Whole(min=1), help="Of a search.  [default: steps of the model in training]"),
+        click.option(
+            "--search-temperature",
+            type=Number(0),
+            help="Above 0 a search draws its actions from weights^(1/T).  [default: 0, the best]",
+        ),
+        *([dynamics] if real else []),
     )
     return lambda function: reduce(lambda f, word: word(f), reversed(words), function)
 
@@ -117,10 +131,18 @@ def chosen_searches(
     search: str | None,
     value_range: str | None,
     max_depth: int | None,
+    search_temperature: float | None,
+    dynamics: str | None = None,
     needed: bool = True,
 ) -> tuple[Any, ...]:
     """The `SearchOptions` of a command line. needed: are the others refused without --simulations?"""
-    given = {"--search": search, "--value-range": value_range, "--max-depth": max_depth}
+    given = {
+        "--search": search,
+        "--value-range": value_range,
+        "--max-depth": max_depth,
+        "--search-temperature": search_temperature,
+        "--dynamics": dynamics,
+    }
     for name, value in given.items():
         if value is not None and needed and not any(simulations):
             raise click.UsageError(f"{name} {value} needs --simulations: add --simulations 50, or leave {name} out")
@@ -128,4 +150,6 @@ def chosen_searches(
 
     kind: Any = search or "muzero"
     scale: Any = value_range or "auto"
-    return tuple(SearchOptions(number, kind, scale, max_depth) for number in simulations)
+    steps: Any = dynamics or "model"
+    temperature = float(search_temperature or 0)
+    return tuple(SearchOptions(number, kind, scale, max_depth, temperature, steps) for number in simulations)

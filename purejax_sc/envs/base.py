@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc.config import ConfigError, EnvOptions
-from purejax_sc.types import Array, Env, EpisodeStats, Key, Observation, Tree
+from purejax_sc.types import Array, Env, EpisodeStats, Key, Observation, Step, Tree
 
 
 class DriverState(NamedTuple):
@@ -117,6 +117,19 @@ def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverS
         episode_length=jnp.where(ended, 0, episode_length),
     )
     return next_state, reward, discount, stats
+
+
+def observe(step: Step, action: Array) -> Observation:
+    """What an agent sees after an action [N] and the step [N, ...] that came of it, inside an episode."""
+    (num,) = action.shape
+    return Observation(
+        frame=step.obs,
+        legal=step.legal,
+        prev_action=action.astype(jnp.int32),
+        prev_reward=step.reward,
+        first=jnp.zeros(num, bool),
+        valid=jnp.ones(num, bool),
+    )
 
 
 def check_options(name: str, options: EnvOptions, known: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent import losses
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
-from purejax_sc.envs import is_host, make_env
+from purejax_sc.envs import base, is_host, make_env
 from purejax_sc.evaluation import real_play
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
 from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads
@@ -32,7 +32,7 @@ from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number, bootstrap_interval
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
-from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params
 
 FILE, PICTURE = "diagnosis.json", "diagnosis.png"
 DEPTH = {  # of the model -> its title
@@ -210,9 +210,8 @@ def try_actions(
 
     def by_the_environment(action: Array, keys: Key) -> Array:
         _, step = jax.vmap(env.step)(keys, here.env, action)
-        no, yes = jnp.zeros(len(action), bool), jnp.ones(len(action), bool)
-        obs = Observation(step.obs, step.legal, action.astype(jnp.int32), step.reward, no, yes)
-        e, _ = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), here.carry)
+        obs = jax.tree.map(lambda x: x[None], base.observe(step, action))
+        e, _ = model.encode(params.encoder, obs, here.carry)
         value = model.decode(model.root_value(params.root_value, e[0]))
         return step.reward + gamma * step.discount * value
 

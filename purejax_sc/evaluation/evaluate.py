@@ -12,10 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from purejax_sc import memory, networks
-from purejax_sc.acting import episodes, host_episodes
-from purejax_sc.acting.episodes import Choose, Episodes, Player
+from purejax_sc.acting import episodes, host_episodes, planning
+from purejax_sc.acting.episodes import Episodes, Player
 from purejax_sc.acting.policy import acting_params
-from purejax_sc.agent.search import SearchOptions
+from purejax_sc.agent.search import NO_SEARCH, SearchOptions
 from purejax_sc.config import Config, ConfigError, override
 from purejax_sc.config.envs import family_of
 from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec
@@ -29,7 +29,7 @@ from purejax_sc.results.statistics import CONFIDENCE, as_list, bootstrap_interva
 from purejax_sc.runs import events
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
-from purejax_sc.types import Env, EnvSpec, Key, Model, Params
+from purejax_sc.types import Env, Key, Params
 
 FILE, CURVE = "evaluation.json", "evaluation_search.png"
 OPENING = 4  # random moves of a game between two ways to act of one agent, so that games differ
@@ -145,6 +145,8 @@ def evaluate_agents(
     spec = env.spec if env else make_spec(config)
     if spec.value_bounds is None and any(search.value_range == "known" for search in options.searches):
         raise RunError(f"{config.env} has no known bounds of its returns: choose --value-range tree")
+    if is_host(config) and any(search.dynamics == "environment" for search in options.searches):
+        raise RunError(f"{config.env} runs outside JAX, where no search can step it: leave out --dynamics environment")
     policies = {}
     for name in ("greedy", "sampled", *searches):
         say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
@@ -183,12 +185,14 @@ def _search_name(search: SearchOptions, fields: Sequence[str]) -> str:
     """`search`, and a word or two for each of some of its options."""
     words = {field: str(value) for field, value in search._asdict().items()}
     words["max_depth"] = "trained depth" if search.max_depth is None else f"depth {search.max_depth}"
+    words["temperature"] = f"temperature {search.temperature:g}"
+    words["dynamics"] = f"over the {search.dynamics}"
     return " ".join(["search", *(words[field] for field in fields)])
 
 
 def _on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env, rival: str | None = None) -> Episodes:
     """Episodes [seeds, N] of every agent, in one compiled program. rival: see `make_sides`."""
-    sides = make_sides(agents.config, env.spec, options, name, rival)
+    sides = make_sides(agents.config, env, options, name, rival)
 
     def play_row(row: tuple[Params, Key]) -> Episodes:
         params, key = row
@@ -216,7 +220,9 @@ def _play_on_host(
     with contextlib.closing(make_host_envs(config, num_episodes, options.seed + agents.seeds[row])) as envs:
         spec = stacked_spec(envs.spec, config.atari.stack)
         model = networks.make_model(config, spec)
-        choose = make_choices(config, model, spec, options)[name]
+        search = search_names(options).get(name)
+        choices = episodes.make_choices(config, model, spec, search or NO_SEARCH, options.temperature)
+        choose = choices["search" if search else name]
         return host_episodes.play(config, envs, model, choose, params, key, options.max_steps)
 
 
@@ -260,29 +266,27 @@ def _mean_of(values: np.ndarray) -> dict[str, Any]:
     return {"mean": float(values.mean()), "mean_interval": interval, "per_seed": per_seed.tolist()}
 
 
-def make_choices(config: Config, model: Model, spec: EnvSpec, options: EvaluationOptions) -> dict[str, Choose]:
-    """The ways to act that `options` asks for, by name."""
-    choices = episodes.make_choices(config, model, spec, temperature=options.temperature)
-    searches = search_names(options).items()
-    return choices | {name: episodes.make_choices(config, model, spec, x)["search"] for name, x in searches}
-
-
 def make_sides(
-    config: Config, spec: EnvSpec, options: EvaluationOptions, name: str, rival: str | None = None
+    config: Config, env: Env, options: EvaluationOptions, name: str, rival: str | None = None
 ) -> Callable[[Params], tuple[Player, ...]]:
     """(params) -> the agent that acts in the way `name`, alone, against a player without a plan, or against itself.
 
     rival: another way to act of the same agent, which it meets from random openings; None for random moves.
     """
-    model = networks.make_model(config, spec)
-    choices = make_choices(config, model, spec, options)
+    model = networks.make_model(config, env.spec)
+    choices = episodes.make_choices(config, model, env.spec, temperature=options.temperature)
+    searches = search_names(options)
+
+    def player(name: str, params: Params) -> Player:
+        if name in searches:
+            return planning.make_player(config, model, env, searches[name], params)
+        return episodes.agent(model, choices[name], params)
 
     def sides(params: Params) -> tuple[Player, ...]:
-        one = episodes.agent(model, choices[name], params)
+        one = player(name, params)
         if rival is not None:
-            two = one, episodes.agent(model, choices[rival], params)
-            return tuple(episodes.after_opening(side, OPENING) for side in two)
-        return (one, episodes.uniform()) if spec.two_player else (one,)
+            return tuple(episodes.after_opening(side, OPENING) for side in (one, player(rival, params)))
+        return (one, episodes.uniform()) if env.spec.two_player else (one,)
 
     return sides
 
@@ -305,7 +309,7 @@ def record(
 
 def _record_on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) -> tuple[Episodes, np.ndarray]:
     """Frames leave the device one by one: how many there will be is not known, and the limit may be far."""
-    sides = make_sides(agents.config, env.spec, options, name)
+    sides = make_sides(agents.config, env, options, name)
     params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents.config, agents.learner))
     step = jax.jit(lambda params, state: episodes.advance(env, sides(params), state))
     state = jax.jit(lambda params, key: episodes.start(env, sides(params), key, 1))(params, _keys(agents, options)[0])

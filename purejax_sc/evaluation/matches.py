@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import memory
-from purejax_sc.acting import episodes
+from purejax_sc.acting import episodes, planning
 from purejax_sc.acting.episodes import MAX_STEPS, Player
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import KINDS, NO_SEARCH, SearchOptions
@@ -86,20 +86,23 @@ def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
         return Entrant(RANDOM, None, [0], None, lambda params: episodes.uniform(), lambda params: [])
     directory, search = parse_entrant(name, options.search)
     agents = load_agents(find_agent(directory), say)
-    spec = make_env(agents.config).spec
+    env = make_env(agents.config)
+    spec = env.spec
     if not spec.two_player:
         raise RunError(f"{name} was trained on {agents.config.env}, which has one player: use evaluate")
     model = make_model(agents.config, spec)
     config, params = agents.config, acting_params(agents.config, agents.learner)
-    choices = episodes.make_choices(config, model, spec, search)
-    choose = choices["search" if search.simulations else "sampled" if options.sampled else "greedy"]
+    choose = episodes.make_choices(config, model, spec)["sampled" if options.sampled else "greedy"]
+
+    def make_player(params: Any) -> Player:
+        if search.simulations:
+            return planning.make_player(config, model, env, search, params)
+        return episodes.agent(model, choose, params)
 
     def make_minds(params: Any) -> list[Mind]:
         return [make_mind(config, model, spec, params, x, options.sampled) for x in _faster_and_faster(search)]
 
-    return Entrant(
-        name, config, list(agents.seeds), params, lambda params: episodes.agent(model, choose, params), make_minds
-    )
+    return Entrant(name, config, list(agents.seeds), params, make_player, make_minds)
 
 
 def _faster_and_faster(search: SearchOptions) -> Iterator[SearchOptions]:
@@ -143,6 +146,8 @@ def run(
     """
     if opponent is None and len(names) == 1:
         raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
+    if opponent is not None and options.search.dynamics == "environment":
+        raise RunError("games against an engine have no environment to search over: leave out --dynamics environment")
     with new_directory(out, say):
         if opponent is None:
             report, games = round_robin(names, options, say), dict[str, str]()

@@ -135,6 +135,28 @@ def test_the_key_adds_no_noise(kind):
     np.testing.assert_array_equal(one.weights[0], other.weights[0])
 
 
+@KINDS
+def test_the_temperature_draws_from_the_weights(kind):
+    params = tables([[1], [1]], rewards=[[0.3, 0.5]], logits=[[1, 0]])
+    e, legal = jnp.eye(STATES)[:1], jnp.array([[True, True, False]])
+    keys = jax.random.split(jax.random.key(0), 2_000)
+
+    def share(temperature):
+        search = make_search(table_model(), ONE, SearchOptions(12, kind, temperature=temperature))
+        found = jax.jit(jax.vmap(search, (None, None, None, 0, None)))(params, e, legal, keys, 0.9)
+        return found.weights[0, 0], np.bincount(found.action[:, 0], minlength=3) / len(keys)
+
+    (weights, drawn), (_, sharp) = share(1.0), share(0.5)
+    np.testing.assert_allclose(drawn, weights, atol=0.035)  # three standard errors
+    np.testing.assert_allclose(sharp, weights**2 / jnp.sum(weights**2), atol=0.035)
+    assert drawn[2] == sharp[2] == 0.0
+
+
+def test_a_search_of_the_model_alone_does_not_step_the_environment():
+    with pytest.raises(ValueError, match="needs the environment"):
+        make_search(table_model(), ONE, SearchOptions(2, dynamics="environment"))
+
+
 def test_search_without_simulations_is_refused():
     with pytest.raises(ValueError, match="simulations=1 or more"):
         make_search(table_model(), ONE, SearchOptions(0))

@@ -466,7 +466,7 @@ def test_a_run_meets_itself_with_another_search(runs, tmp_path, capsys) -> None:
     names = [f"{runs}/xo2", f"{runs}/xo2:4", f"{runs}/xo2:2:gumbel"]
     assert main(["match", *names, "--games", "8", "--max-depth", "2", "--out", str(out)]) == 0
     report = json.loads((out / matches.FILE).read_text())
-    assert report["search"] == {"simulations": 0, "kind": "muzero", "value_range": "auto", "max_depth": 2}
+    assert report["search"] == SearchOptions(0, max_depth=2)._asdict()
     header, *rows = capsys.readouterr().out.splitlines()
     assert (header.split()[-1], rows[0].split()[-1]) == ("over", "meetings")
     for pair in report["pairs"]:

@@ -36,9 +36,9 @@ def delayed_reward() -> Env:
 
     def step(key, count, action):
         count = count + 1
-        return count, _show(count, reward=count == 2, terminated=count == 2)
+        return count, show(count, reward=count == 2, terminated=count == 2)
 
-    return Env(SPEC, _start_at_zero, step)
+    return Env(SPEC, start_at_zero, step)
 
 
 def endless_reward(limit: int) -> Env:
@@ -49,9 +49,9 @@ def endless_reward(limit: int) -> Env:
 
     def step(key, count, action):
         count = count + 1
-        return count, _show(0, reward=1.0, truncated=count == limit)
+        return count, show(0, reward=1.0, truncated=count == limit)
 
-    return Env(SPEC, _start_at_zero, step)
+    return Env(SPEC, start_at_zero, step)
 
 
 def counting(limit: int) -> Env:
@@ -63,9 +63,9 @@ def counting(limit: int) -> Env:
     def step(key, count, action):
         count = count + 1
         terminated = action == 1
-        return count, _show(count, reward=count, terminated=terminated, truncated=(count >= limit) & ~terminated)
+        return count, show(count, reward=count, terminated=terminated, truncated=(count >= limit) & ~terminated)
 
-    return Env(SPEC, _start_at_zero, step)
+    return Env(SPEC, start_at_zero, step)
 
 
 def one_of(envs: tuple[Env, ...], number: Array) -> Env:
@@ -85,19 +85,19 @@ def _one_step(reward, random_obs: bool = False) -> Env:
 
     def init(key, pool):
         obs = jax.random.bernoulli(key).astype(jnp.int32) if random_obs else jnp.zeros((), jnp.int32)
-        return obs, _show(obs)
+        return obs, show(obs)
 
     def step(key, obs, action):
-        return obs, _show(obs, reward=reward(obs, action), terminated=True)
+        return obs, show(obs, reward=reward(obs, action), terminated=True)
 
     return Env(SPEC, init, step)
 
 
-def _start_at_zero(key, pool):
-    return jnp.zeros((), jnp.int32), _show(0)
+def start_at_zero(key, pool):
+    return jnp.zeros((), jnp.int32), show(0)
 
 
-def _show(
+def show(
     obs: Array | int, reward: Array | float = 0.0, terminated: Array | bool = False, truncated: Array | bool = False
 ) -> Step:
     return Step(
