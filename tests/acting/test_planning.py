@@ -52,9 +52,10 @@ def test_it_looks_further_than_the_first_reward() -> None:
 
 
 def test_signs_change_with_the_mover() -> None:
-    # Untrained heads of zeros at tic-tac-toe: all strength is from the results that the search comes upon.
+    # Heads of zeros at tic-tac-toe: all strength is from the results that the search comes upon. With wrong signs it
+    # would help the other side; without any it is level, as the search of a model that knows nothing is.
     config = from_tree({"env": "pgx/tic_tac_toe", "network": {"kind": "mlp", "width": 4, "head_width": 0}})
     search = SearchOptions(100, max_depth=9, dynamics="environment")
-    report = evaluate_agents(agents.two_minds(config), EvaluationOptions(30, searches=(search,)))
-    assert report["policies"]["search"]["return"]["mean"] > 0.85
-    assert report["policies"]["search"]["against_greedy"]["mean"] > 0.85
+    report = evaluate_agents(agents.two_minds(config, (3,)), EvaluationOptions(30, searches=(search,)))
+    assert report["policies"]["search"]["return"]["mean"] > 0.5
+    assert report["policies"]["search"]["against_greedy"]["mean"] > 0.65

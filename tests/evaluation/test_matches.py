@@ -503,6 +503,10 @@ def test_every_seed_plays_an_engine_and_the_games_are_kept(runs, puppet, tmp_pat
     ("arguments", "words"),
     [
         (["{runs}/xo"], "one run has nobody to play with"),
+        (
+            ["{runs}/go:2", "--opponent", "gnugo", "--dynamics", "environment"],
+            "an engine have no environment to search over: leave out --dynamics",
+        ),
         (["{runs}/xo", "{runs}/xo"], "against itself"),
         (["random", "{runs}/one_player"], "has one player"),
         (["{runs}/xo", "{runs}/go"], "different games"),
