@@ -14,9 +14,9 @@ from purejax_sc.types import Env
 REAL = SearchOptions(64, dynamics="environment")
 
 
-def minds(**changes) -> agents.Agents:
+def minds() -> agents.Agents:
     """Heads of zeros, but that the one who acts prefers action 0."""
-    config = small(**changes)
+    config = small()
     config = config.model_copy(update={"muesli": config.muesli.model_copy(update={"actor": "online"})})
     return agents.two_minds(config, env=probe_envs.reward_by_action())
 
