@@ -22,15 +22,14 @@ from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tr
 POLICY_INIT = nn.initializers.truncated_normal(1e-2)  # near-uniform at the start
 # Rewards and values start at exactly 0: with atoms up to +-300, small random logits are worth a whole unit of reward.
 SCALAR_INIT = nn.initializers.zeros
-POLICY_PLANES, SCALAR_PLANES = 2, 4  # of the 1x1 convolution that opens a head on planes
 
 
 def make_model(config: Config, spec: EnvSpec) -> Model:
     """The model that `config.network` describes, for an environment. Raises ConfigError on impossible sizes."""
     parts = kind_of(config.network.kind).make(config.network, spec)
-    policy_head = parts.head(spec.num_actions, POLICY_PLANES, POLICY_INIT)
+    policy_head = parts.head(spec.num_actions, POLICY_INIT)
     # Modules hold no parameters: one serves three heads.
-    scalar_head = parts.head(config.muesli.bins, SCALAR_PLANES, SCALAR_INIT)
+    scalar_head = parts.head(config.muesli.bins, SCALAR_INIT)
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
     transition: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = policy_head.apply

@@ -1,10 +1,11 @@
-"""Convolutions of images in three forms that give the same numbers, and the choice between them.
+"""Convolutions of images in four forms that give the same numbers, and the choice between them.
 
 XLA's CPU convolution is an order of magnitude slower inside `scan` than outside, and `vmap` over seeds (one kernel per
 seed) turns it into a grouped convolution that is slower still. Matrix products suffer from neither. Accelerators have
 good convolutions and keep them. `bench/conv.py` measures all forms on the machine at hand.
 """
 
+import math
 from functools import partial
 from typing import Literal
 
@@ -17,7 +18,7 @@ import numpy as np
 from purejax_sc.networks.products import convolution, product
 from purejax_sc.types import Array
 
-Form = Literal["auto", "matmul", "banded", "lax"]
+Form = Literal["auto", "matmul", "banded", "dense", "lax"]
 Padding = Literal["SAME", "VALID"]
 
 WIDEST_TILE = 4  # output columns of a banded product
@@ -28,8 +29,8 @@ NARROW, FEW_CHANNELS = 16, 32
 class Conv(nn.Module):
     """`flax.linen.Conv` for images [M, H, W, C] -> [M, H', W', features], with the same parameters and initialisers.
 
-    form: `lax` for XLA's convolution, `matmul` for a product of patches, `banded` for one of wider windows, `auto` to
-    choose by platform and size.
+    form: `lax` for XLA's convolution, `matmul` for a product of patches, `banded` for one of wider windows, `dense` for
+    one of whole images, `auto` to choose by platform and size.
     """
 
     features: int
@@ -109,6 +110,26 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
     return _product(windows.reshape(-1, band.shape[1]), band).reshape(x.shape[0], rows, columns, features)
 
 
+def dense_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
+    """The same as a product of whole images and the kernel spread into a matrix [H' W' features, H W C].
+
+    It copies nothing of x, and most of what it multiplies is zero: that pays on boards of few points.
+    """
+    pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
+    # places[i, p, o]: entry i of the kernel meets row (column) p of the image for row (column) o of the output.
+    across_rows, across_columns = map(_places, x.shape[1:3], kernel.shape[:2], strides, pads)
+    spread = jnp.einsum("iro,jsp,ijcf->opfrsc", across_rows, across_columns, kernel)
+    y = _product(x.reshape(x.shape[0], -1), spread.reshape(math.prod(spread.shape[:3]), -1))
+    return y.reshape(-1, *spread.shape[:3])
+
+
+def _places(size: int, window: int, stride: int, pads: tuple[int, int]) -> np.ndarray:
+    """[window, size, outputs] 1 where an entry of the window lies on a place of the image, for each output."""
+    firsts = np.arange((size + sum(pads) - window) // stride + 1) * stride - pads[0]
+    met = firsts + np.arange(window)[:, None, None]
+    return (np.arange(size)[:, None] == met).astype(np.float32)
+
+
 def _pad(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> tuple[Array, int, int]:
     """x with its padding, and the rows and columns of the output: the windows that fit."""
     pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
@@ -126,7 +147,7 @@ def _product(x: Array, weights: Array) -> Array:
     return out.reshape(*x.shape[:-1], -1)
 
 
-FORMS = {"matmul": matmul_conv, "banded": banded_conv, "lax": lax_conv}
+FORMS = {"matmul": matmul_conv, "banded": banded_conv, "dense": dense_conv, "lax": lax_conv}
 
 
 def max_pool(x: Array, stride: int) -> Array:

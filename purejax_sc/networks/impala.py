@@ -148,7 +148,7 @@ def make_impala(network: ImpalaOptions, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat),
         dynamics=RecurrentDynamics(network.model_width),
-        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
+        head=lambda outputs, init: Head(outputs, network.head_width, init),
         read=lambda z: z[:, network.model_width :],
         initial_carry=lambda batch_size: (jnp.zeros((batch_size, network.width)),) * 2,
     )

@@ -52,7 +52,7 @@ def make_minatar(network: MinatarOptions, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=FeedForward(MinatarTorso(network.channels, network.width, network.padding, network.conv)),
         dynamics=ResidualDynamics(network.width, network.model_blocks),
-        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
+        head=lambda outputs, init: Head(outputs, network.head_width, init),
     )
 
 

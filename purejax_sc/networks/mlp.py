@@ -38,7 +38,7 @@ def make_mlp(network: MlpOptions, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=FeedForward(MlpTorso(network.width, network.depth)),
         dynamics=ResidualDynamics(network.width, network.model_blocks),
-        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
+        head=lambda outputs, init: Head(outputs, network.head_width, init),
     )
 
 

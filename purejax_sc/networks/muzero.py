@@ -7,8 +7,10 @@ import jax.numpy as jnp
 
 from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
 from purejax_sc.networks.conv import Conv, Form
-from purejax_sc.networks.parts import NORM_EPSILON, FeedForward, Head, Kind, Parts, image_shape
+from purejax_sc.networks.parts import NORM_EPSILON, FeedForward, Head, Kind, Parts, board_norm, image_shape
 from purejax_sc.types import Array, EnvSpec
+
+HEAD_PLANES = 8  # of the 1x1 convolution that opens a head
 
 
 class MuzeroOptions(NetworkConfig):
@@ -31,18 +33,23 @@ def min_max(z: Array) -> Array:
 def action_planes(a: Array, height: int, width: int) -> Array:
     """The action vector a [M, A] as planes [M, height, width, P].
 
-    On a board with one action per point and a pass (A = height * width + 1): a plane of stones and a constant plane
-    for the pass. Otherwise one constant plane per action.
+    On a board with one action per point, and perhaps a pass (A = height * width, or one more): a plane of stones and a
+    constant plane for the pass. Otherwise a constant plane per action, and where A = width also one of the column, as
+    in connect four.
     """
-    if a.shape[1] == height * width + 1:
-        stone = a[:, :-1].reshape(-1, height, width, 1)
-        skip = jnp.broadcast_to(a[:, -1:, None, None], stone.shape)
-        return jnp.concatenate([stone, skip], axis=-1)
-    return jnp.broadcast_to(a[:, None, None, :], (a.shape[0], height, width, a.shape[1]))
+    points, board = height * width, (a.shape[0], height, width)
+    placed = points if a.shape[1] in (points, points + 1) else 0
+    anywhere = a[:, placed:]
+    planes = [jnp.broadcast_to(anywhere[:, None, None, :], (*board, anywhere.shape[1]))]
+    if placed:
+        planes.insert(0, a[:, :placed].reshape(*board, 1))
+    elif a.shape[1] == width:
+        planes.append(jnp.broadcast_to(a[:, None, :, None], (*board, 1)))
+    return jnp.concatenate(planes, axis=-1)
 
 
 class PlaneTower(nn.Module):
-    """3x3 convolution and pre-activation residual blocks, [M, H, W, C] -> [M, H, W, planes] in [0, 1]."""
+    """Pre-activation residual blocks of 3x3 convolutions, [M, H, W, planes] -> the same in [0, 1]."""
 
     planes: int
     blocks: int
@@ -50,19 +57,32 @@ class PlaneTower(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        # Statistics over the whole board, because norms per point would make an empty point as loud as a fight;
-        # scale and bias per channel, because per point they would undo the convolution's weight sharing.
-        norm = partial(nn.LayerNorm, reduction_axes=(1, 2, 3), feature_axes=-1)
         conv = partial(Conv, self.planes, form=self.conv)
-        x = conv()(x.astype(jnp.float32))
         for _ in range(self.blocks):
-            y = conv()(nn.relu(norm()(x)))
-            x = x + conv()(nn.relu(norm()(y)))
+            y = conv()(nn.relu(board_norm()(x)))
+            x = x + conv()(nn.relu(board_norm()(y)))
         return min_max(x)
 
 
+class PlaneTorso(nn.Module):
+    """A convolution and a tower, [M, H, W, C] -> [M, H, W, planes]."""
+
+    planes: int
+    blocks: int
+    conv: Form
+
+    @nn.compact
+    def __call__(self, frame: Array) -> Array:
+        x = Conv(self.planes, form=self.conv)(frame.astype(jnp.float32))
+        return PlaneTower(self.planes, self.blocks, self.conv)(x)
+
+
 class PlaneDynamics(nn.Module):
-    """A tower on the latent [M, H, W, planes] and the action's planes."""
+    """A convolution of the latent [M, H, W, planes] and the action's planes is added to the latent, and a tower.
+
+    The latent is centred, and goes past the convolution: without either most of what it says of the board is lost in
+    a few steps of a model that has not learned yet, and it learns far more slowly.
+    """
 
     planes: int
     blocks: int
@@ -73,7 +93,9 @@ class PlaneDynamics(nn.Module):
 
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
+        z = board_norm()(z)
         x = jnp.concatenate([z, action_planes(a, *z.shape[1:3])], axis=-1)
+        x = z + Conv(self.planes, form=self.conv)(x)
         return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
@@ -87,9 +109,9 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
         )
     size = (network.channels[0], network.blocks, network.conv)
     return Parts(
-        encoder=FeedForward(PlaneTower(*size)),
+        encoder=FeedForward(PlaneTorso(*size)),
         dynamics=PlaneDynamics(*size),
-        head=lambda outputs, planes, init: Head(outputs, network.head_width, init, planes),
+        head=lambda outputs, init: Head(outputs, network.head_width, init, HEAD_PLANES),
     )
 
 

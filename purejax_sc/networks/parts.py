@@ -20,15 +20,15 @@ class Parts(NamedTuple):
 
     encoder:       module, (Observation [T, B, ...], carry [B, ...]) -> (e [T, B, ...], carry).
     dynamics:      module with `start(e [M, ...]) -> z [M, ...]` and `__call__(z, a [M, A]) -> z_next`.
-    head:          (number of outputs, planes, initialiser of the last layer) -> module, (e or what is read of z) ->
-                   [M, outputs]. Heads on flat latents ignore the planes.
+    head:          (number of outputs, initialiser of the last layer) -> module, (e or what is read of z) ->
+                   [M, outputs].
     read:          (z) -> what the heads at k >= 1 see.
     initial_carry: (batch size) -> tree of [B, ...].
     """
 
     encoder: nn.Module
     dynamics: nn.Module
-    head: Callable[[int, int, nn.initializers.Initializer], nn.Module]
+    head: Callable[[int, nn.initializers.Initializer], nn.Module]
     read: Callable[[Array], Array] = lambda z: z
     initial_carry: Callable[[int], Tree] = lambda batch_size: ()
 
@@ -48,6 +48,15 @@ def standardise(z: Array) -> Array:
     """Zero mean and unit variance per example, z [M, N]: keeps latents bounded however often the model is applied."""
     centred = z - jnp.mean(z, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + NORM_EPSILON)
+
+
+def board_norm() -> nn.LayerNorm:
+    """Zero mean and unit variance per example over all of z [M, H, W, C], and a scale and a bias per channel.
+
+    Norms per point would make an empty point as loud as a fight; scales per point would undo the weight sharing of
+    convolutions.
+    """
+    return nn.LayerNorm(reduction_axes=(1, 2, 3), feature_axes=-1)
 
 
 def over_time(torso: Callable[[Array], Array], frame: Array) -> Array:
@@ -77,7 +86,11 @@ class FeedForward(nn.Module):
 
 class Head(nn.Module):
     """[M, ...] -> logits [M, outputs]. `planes` > 0 squeezes [M, H, W, C] by a 1x1 convolution first; a `hidden` of 0
-    leaves out the hidden layer."""
+    leaves out the hidden layer.
+
+    Planes are centred first: of a latent in [0, 1] the convolution has the sign of its weights' sum, the same on every
+    point of every board, and a third of the rectified planes would be 0 for good.
+    """
 
     outputs: int
     hidden: int
@@ -87,7 +100,7 @@ class Head(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         if self.planes:
-            x = nn.relu(Conv(self.planes, kernel_size=(1, 1))(x))
+            x = nn.relu(Conv(self.planes, kernel_size=(1, 1))(board_norm()(x)))
         x = x.reshape(x.shape[0], -1)
         if self.hidden:
             x = nn.relu(Dense(self.hidden)(x))

@@ -36,7 +36,7 @@ def make_resnet(network: ResnetOptions, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=FeedForward(Contrasted(make_torso(network, spec))),
         dynamics=ResidualDynamics(network.width, network.model_blocks),
-        head=lambda outputs, _, init: Head(outputs, network.head_width, init),
+        head=lambda outputs, init: Head(outputs, network.head_width, init),
     )
 
 

@@ -16,7 +16,7 @@ from purejax_sc.networks import make_model
 from purejax_sc.networks.conv import Conv, max_pool
 from purejax_sc.networks.impala import patches
 from purejax_sc.networks.muzero import action_planes, min_max
-from purejax_sc.networks.parts import standardise
+from purejax_sc.networks.parts import Head, standardise
 from purejax_sc.types import EnvSpec, Observation
 
 
@@ -113,7 +113,7 @@ def assert_close(x, y, atol=1e-5):
 # --- Convolutions ---
 
 
-@pytest.mark.parametrize("form", ["matmul", "banded", "lax"])
+@pytest.mark.parametrize("form", ["matmul", "banded", "dense", "lax"])
 @pytest.mark.parametrize(
     ("kernel_size", "strides", "padding"),
     [
@@ -146,7 +146,7 @@ def test_conv_of_a_2x2_image_by_hand():
     # A 3x3 kernel of ones with SAME padding sees all four pixels from everywhere: 1 + 2 + 3 + 4 = 10, bias 0.5.
     x = jnp.array([[1.0, 2.0], [3.0, 4.0]]).reshape(1, 2, 2, 1)
     params = {"params": {"kernel": jnp.ones((3, 3, 1, 1)), "bias": jnp.array([0.5])}}
-    for form in ("matmul", "banded", "lax"):
+    for form in ("matmul", "banded", "dense", "lax"):
         np.testing.assert_allclose(Conv(1, form=form).apply(params, x), jnp.full((1, 2, 2, 1), 10.5))
 
 
@@ -189,13 +189,13 @@ def lowered(function, arguments, platform):
 def test_form_of_the_convolutions_is_chosen_by_the_config_and_leaves_the_parameters(kind):
     _, params = built(kind)
     used = {}
-    for form in ("matmul", "banded", "lax", "auto"):
+    for form in ("matmul", "banded", "dense", "lax", "auto"):
         model = make(NETWORKS[kind].model_copy(update={"conv": form}))
         assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, jax.eval_shape(model.init, jax.random.key(0)))
         arguments = (params.encoder, observations(0, 3, 2), model.initial_carry(2))
         used[form] = ["stablehlo.convolution" in lowered(model.encode, arguments, name) for name in ("cpu", "cuda")]
     neither, both = [False, False], [True, True]
-    assert used == {"matmul": neither, "banded": neither, "lax": both, "auto": [False, True]}
+    assert used == {"matmul": neither, "banded": neither, "dense": neither, "lax": both, "auto": [False, True]}
 
 
 def gradients_of_seeds(form, kernels, images):
@@ -310,9 +310,9 @@ def test_heads_in_imagination_share_nothing_with_root_heads(model, params, encod
 def test_parts_start_from_different_parameters(params):
     # Value and root value have the same shapes where e and z have: one key for both would make them equal.
     for x, y in ((params.value, params.root_value), (params.value, params.reward), (params.policy, params.root_policy)):
-        # Biases, and the last layer of rewards and values, start at 0 everywhere.
+        # Biases, and the last layer of rewards and values, start at 0 everywhere, scales of norms at 1.
         pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
-        random = [(a, b) for a, b in pairs if a.shape == b.shape and np.any(np.asarray(a) != 0)]
+        random = [(a, b) for a, b in pairs if a.shape == b.shape and np.ptp(a) > 0]
         assert not any(np.allclose(a, b) for a, b in random)
 
 
@@ -440,6 +440,19 @@ def test_action_planes_of_a_board_game():
     np.testing.assert_array_equal(planes[0, :, :, 1], np.full((2, 3), 0.5))
 
 
+def test_action_planes_of_a_board_game_without_a_pass():
+    planes = action_planes(jnp.arange(6.0)[None], 2, 3)
+    np.testing.assert_array_equal(planes[0, :, :, 0], [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    assert planes.shape == (1, 2, 3, 1)
+
+
+def test_action_planes_of_columns():
+    planes = action_planes(jnp.array([[0.0, 0.25, 0.75]]), 2, 3)
+    assert planes.shape == (1, 2, 3, 4)
+    np.testing.assert_array_equal(planes[0, 1, :, :3], [[0.0, 0.25, 0.75]] * 3)  # everywhere
+    np.testing.assert_array_equal(planes[0, :, :, 3], [[0.0, 0.25, 0.75]] * 2)
+
+
 def test_action_planes_of_another_game_are_constant():
     planes = action_planes(jnp.eye(4)[:2], 2, 3)
     assert planes.shape == (2, 2, 3, 4)
@@ -450,7 +463,7 @@ def test_board_game_model_reads_stones_and_pass():
     spec = EnvSpec(num_actions=10, obs_shape=(3, 3, 2), obs_dtype=np.dtype("bool"), two_player=True)
     model = make(NETWORKS["muzero"], spec)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
-    first_kernel = shapes.dynamics["params"]["PlaneTower_0"]["Conv_0"]["kernel"]
+    first_kernel = shapes.dynamics["params"]["Conv_0"]["kernel"]
     assert first_kernel.shape == (3, 3, 4 + 2, 4)  # 4 planes of the latent, the stone, the pass
     leaves, structure = jax.tree.flatten(shapes)
     rng = np.random.default_rng(0)
@@ -472,6 +485,21 @@ def test_normalisations_by_hand():
         np.testing.assert_array_equal(normalise(constant), jnp.zeros_like(constant))
         gradient = jax.jit(jax.grad(lambda z, normalise=normalise: jnp.sum(normalise(z) ** 2)))(constant)
         assert np.all(np.isfinite(gradient))
+
+
+def test_heads_on_planes_are_alive_whatever_the_latent_is_shifted_by():
+    """Of a latent in [0, 1] a third of the planes of unit gain would be 0 on every board."""
+    z = jnp.asarray(np.random.default_rng(0).uniform(0.5, 0.8, size=(64, 5, 5, 8)), jnp.float32)
+    head = Head(3, 0, nn.initializers.normal(), planes=4)
+
+    @jax.vmap
+    def alive(key):
+        params = head.init(key, z)
+        return jnp.any(jax.grad(lambda x: jnp.sum(head.apply(params, x) ** 2))(z) != 0)
+
+    assert np.all(jax.jit(alive)(jax.random.split(jax.random.key(0), 64)))
+    params = head.init(jax.random.key(1), z)
+    np.testing.assert_allclose(head.apply(params, 3.0 * z - 2.0), head.apply(params, z), atol=1e-4)
 
 
 def test_linear_heads_have_one_layer():

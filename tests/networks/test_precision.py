@@ -28,9 +28,8 @@ OPTIONS = {
     "resnet": {"width": 32, "channels": (8, 8)},
     "muzero": {"channels": (8,), "blocks": 1},
 }
-# Of a gradient's norm. Operands of 8 bits are off by 2^-9 at most, a few products follow each other, and some of
-# what is cut at 0 lies on the other side of it.
-CLOSE = 0.03
+# Of a gradient's norm. Operands of 8 bits are off by 2^-9 at most, and a few products follow each other.
+CLOSE = 0.01
 OPERATION = re.compile(
     r"stablehlo\.(dot_general|convolution).*: \(tensor<\S*?(\w+)>, tensor<\S*?(\w+)>\) -> tensor<\S*?(\w+)>"
 )
@@ -93,6 +92,12 @@ def operations(kind: str, precision: str, platform: str = "cuda") -> list[tuple[
     return [tuple(re.sub(r".*x", "", word) for word in words) for words in found]
 
 
+@pytest.fixture
+def smooth(monkeypatch) -> None:
+    """Networks without the slope that jumps at 0: rounding that crosses it changes a gradient by more than rounding."""
+    monkeypatch.setattr(nn, "relu", nn.softplus)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_operands_are_bfloat16_and_results_float32(kind: str) -> None:
     rounded, plain = (operations(kind, precision) for precision in ("bfloat16", "float32"))
@@ -101,6 +106,7 @@ def test_operands_are_bfloat16_and_results_float32(kind: str) -> None:
     assert sorted(words[0] for words in rounded) == sorted(words[0] for words in plain)
 
 
+@pytest.mark.usefixtures("smooth")
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_float32_and_close_to_those_of_float32(kind: str) -> None:
     run = {name: jax.jit(jax.value_and_grad(make_loss(model_of(kind, name)))) for name in ("float32", "bfloat16")}
@@ -165,7 +171,7 @@ def run_product(x, weights) -> float:
     return float(in_precision("bfloat16", product)(jnp.array(x), jnp.array(weights), 0)[0, 0])
 
 
-@pytest.mark.parametrize("form", ["matmul", "banded", "lax", "auto"])
+@pytest.mark.parametrize("form", ["matmul", "banded", "dense", "lax", "auto"])
 def test_every_form_of_a_convolution_is_rounded(form: str) -> None:
     """256 + 1 is no bfloat16: products of such a number with 1 are off by 1."""
     x = jnp.full((1, 3, 3, 1), 257.0)
@@ -182,6 +188,7 @@ def test_dense_is_flax_dense_and_nothing_stays_rounded() -> None:
     assert Dense(1).apply(params, one).item() == 258.0
 
 
+@pytest.mark.usefixtures("smooth")
 def test_a_learner_moves_float32_parameters_by_gradients_close_to_those_of_float32() -> None:
     new = {}
     for precision in ("float32", "bfloat16"):
