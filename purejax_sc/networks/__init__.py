@@ -27,7 +27,7 @@ SCALAR_INIT = nn.initializers.zeros
 def make_model(config: Config, spec: EnvSpec) -> Model:
     """The model that `config.network` describes, for an environment. Raises ConfigError on impossible sizes."""
     parts = kind_of(config.network.kind).make(config.network, spec)
-    policy_head = parts.head(spec.num_actions, POLICY_INIT)
+    policy_head = (parts.policy_head or parts.head)(spec.num_actions, POLICY_INIT)
     # Modules hold no parameters: one serves three heads.
     scalar_head = parts.head(config.muesli.bins, SCALAR_INIT)
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
 from purejax_sc.networks.conv import Conv, Form
-from purejax_sc.networks.parts import NORM_EPSILON, FeedForward, Head, Kind, Parts, board_norm, image_shape
+from purejax_sc.networks.parts import NORM_EPSILON, FeedForward, Head, Kind, Parts, image_shape
+from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec
 
 HEAD_PLANES = 8  # of the 1x1 convolution that opens a head
@@ -30,6 +31,21 @@ def min_max(z: Array) -> Array:
     return (z - low) / (high - low + NORM_EPSILON)
 
 
+def board_norm() -> nn.LayerNorm:
+    """Zero mean and unit variance per example over all of z [M, H, W, C], and a scale and a bias per channel.
+
+    Norms per point would make an empty point as loud as a fight; scales per point would undo the weight sharing of
+    convolutions.
+    """
+    return nn.LayerNorm(reduction_axes=(1, 2, 3), feature_axes=-1)
+
+
+def points_of(num_actions: int, height: int, width: int) -> int:
+    """How many of the actions are a point of the board each: all, or all but a pass, or none."""
+    points = height * width
+    return points if num_actions in (points, points + 1) else 0
+
+
 def action_planes(a: Array, height: int, width: int) -> Array:
     """The action vector a [M, A] as planes [M, height, width, P].
 
@@ -37,8 +53,7 @@ def action_planes(a: Array, height: int, width: int) -> Array:
     constant plane for the pass. Otherwise a constant plane per action, and where A = width also one of the column, as
     in connect four.
     """
-    points, board = height * width, (a.shape[0], height, width)
-    placed = points if a.shape[1] in (points, points + 1) else 0
+    placed, board = points_of(a.shape[1], height, width), (a.shape[0], height, width)
     anywhere = a[:, placed:]
     planes = [jnp.broadcast_to(anywhere[:, None, None, :], (*board, anywhere.shape[1]))]
     if placed:
@@ -99,9 +114,34 @@ class PlaneDynamics(nn.Module):
         return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
+class PlaneHead(nn.Module):
+    """[M, H, W, planes] -> logits [M, outputs]: a 1x1 convolution, then a head on all points together.
+
+    The latent is centred first: of one in [0, 1] the convolution has the sign of its weights' sum, the same on every
+    point of every board, and a third of the rectified planes would be 0 for good.
+
+    points: of the first outputs, each a point of the board. What is seen at a point is added to its own: that stones
+            go to empty points is learned once, not once for each of them.
+    """
+
+    outputs: int
+    hidden: int
+    init_last: nn.initializers.Initializer
+    points: int = 0
+
+    @nn.compact
+    def __call__(self, z: Array) -> Array:
+        planes = nn.relu(Conv(HEAD_PLANES, kernel_size=(1, 1))(board_norm()(z)))
+        logits = Head(self.outputs, self.hidden, self.init_last)(planes)
+        if not self.points:
+            return logits
+        there = Dense(1, use_bias=False, kernel_init=self.init_last)(planes).reshape(-1, self.points)
+        return logits + jnp.pad(there, ((0, 0), (0, self.outputs - self.points)))
+
+
 def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
     """Residual towers on the board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
-    image_shape(network, spec)
+    points = points_of(spec.num_actions, *image_shape(network, spec))
     if len(network.channels) != 1:
         raise ConfigError(
             f"network.kind=muzero has one number of planes, but network.channels={list(network.channels)}: set"
@@ -111,7 +151,8 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
     return Parts(
         encoder=FeedForward(PlaneTorso(*size)),
         dynamics=PlaneDynamics(*size),
-        head=lambda outputs, init: Head(outputs, network.head_width, init, HEAD_PLANES),
+        head=lambda outputs, init: PlaneHead(outputs, network.head_width, init),
+        policy_head=lambda outputs, init: PlaneHead(outputs, network.head_width, init, points),
     )
 
 

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc.config import ConfigError, NetworkConfig
-from purejax_sc.networks.conv import Conv
 from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec, Observation, Tree
 
 NORM_EPSILON = 1e-6  # a constant latent is mapped to 0 and not to NaN
+
+
+MakeHead = Callable[[int, nn.initializers.Initializer], nn.Module]
 
 
 class Parts(NamedTuple):
@@ -22,13 +24,15 @@ class Parts(NamedTuple):
     dynamics:      module with `start(e [M, ...]) -> z [M, ...]` and `__call__(z, a [M, A]) -> z_next`.
     head:          (number of outputs, initialiser of the last layer) -> module, (e or what is read of z) ->
                    [M, outputs].
+    policy_head:   the same of policies, if it is another.
     read:          (z) -> what the heads at k >= 1 see.
     initial_carry: (batch size) -> tree of [B, ...].
     """
 
     encoder: nn.Module
     dynamics: nn.Module
-    head: Callable[[int, nn.initializers.Initializer], nn.Module]
+    head: MakeHead
+    policy_head: MakeHead | None = None
     read: Callable[[Array], Array] = lambda z: z
     initial_carry: Callable[[int], Tree] = lambda batch_size: ()
 
@@ -48,15 +52,6 @@ def standardise(z: Array) -> Array:
     """Zero mean and unit variance per example, z [M, N]: keeps latents bounded however often the model is applied."""
     centred = z - jnp.mean(z, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + NORM_EPSILON)
-
-
-def board_norm() -> nn.LayerNorm:
-    """Zero mean and unit variance per example over all of z [M, H, W, C], and a scale and a bias per channel.
-
-    Norms per point would make an empty point as loud as a fight; scales per point would undo the weight sharing of
-    convolutions.
-    """
-    return nn.LayerNorm(reduction_axes=(1, 2, 3), feature_axes=-1)
 
 
 def over_time(torso: Callable[[Array], Array], frame: Array) -> Array:
@@ -85,22 +80,14 @@ class FeedForward(nn.Module):
 
 
 class Head(nn.Module):
-    """[M, ...] -> logits [M, outputs]. `planes` > 0 squeezes [M, H, W, C] by a 1x1 convolution first; a `hidden` of 0
-    leaves out the hidden layer.
-
-    Planes are centred first: of a latent in [0, 1] the convolution has the sign of its weights' sum, the same on every
-    point of every board, and a third of the rectified planes would be 0 for good.
-    """
+    """[M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer."""
 
     outputs: int
     hidden: int
     init_last: nn.initializers.Initializer
-    planes: int = 0
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        if self.planes:
-            x = nn.relu(Conv(self.planes, kernel_size=(1, 1))(board_norm()(x)))
         x = x.reshape(x.shape[0], -1)
         if self.hidden:
             x = nn.relu(Dense(self.hidden)(x))

@@ -15,8 +15,8 @@ from purejax_sc.config.networks import NetworkConfig, read_network
 from purejax_sc.networks import make_model
 from purejax_sc.networks.conv import Conv, max_pool
 from purejax_sc.networks.impala import patches
-from purejax_sc.networks.muzero import action_planes, min_max
-from purejax_sc.networks.parts import Head, standardise
+from purejax_sc.networks.muzero import PlaneHead, action_planes, min_max
+from purejax_sc.networks.parts import standardise
 from purejax_sc.types import EnvSpec, Observation
 
 
@@ -490,7 +490,7 @@ def test_normalisations_by_hand():
 def test_heads_on_planes_are_alive_whatever_the_latent_is_shifted_by():
     """Of a latent in [0, 1] a third of the planes of unit gain would be 0 on every board."""
     z = jnp.asarray(np.random.default_rng(0).uniform(0.5, 0.8, size=(64, 5, 5, 8)), jnp.float32)
-    head = Head(3, 0, nn.initializers.normal(), planes=4)
+    head = PlaneHead(3, 0, nn.initializers.normal())
 
     @jax.vmap
     def alive(key):
@@ -500,6 +500,17 @@ def test_heads_on_planes_are_alive_whatever_the_latent_is_shifted_by():
     assert np.all(jax.jit(alive)(jax.random.split(jax.random.key(0), 64)))
     params = head.init(jax.random.key(1), z)
     np.testing.assert_allclose(head.apply(params, 3.0 * z - 2.0), head.apply(params, z), atol=1e-4)
+
+
+def test_points_of_a_policy_head_share_what_they_see():
+    """A latent that differs at one point moves that point's logit, beside what the dense layer does."""
+    head = PlaneHead(5, 0, nn.initializers.normal(), points=4)
+    z = jnp.zeros((1, 2, 2, 3)).at[0, 1, 0].set(jnp.array([3.0, -1.0, 2.0]))
+    params = head.init(jax.random.key(0), z)
+    blind = jax.tree.map(jnp.zeros_like, params["params"]["Head_0"])
+    logits = head.apply({"params": params["params"] | {"Head_0": blind}}, z)[0]
+    assert logits[0] == logits[1] == logits[3] != logits[2]
+    assert logits[4] == 0.0  # the pass is no point
 
 
 def test_linear_heads_have_one_layer():
