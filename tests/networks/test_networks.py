@@ -208,7 +208,7 @@ def gradients_of_seeds(form, kernels, images):
     return jax.vmap(jax.grad(loss, argnums=(0, 1)), (0, None))(kernels, images)
 
 
-@pytest.mark.parametrize(("width", "form"), [(8, "banded"), (20, "matmul")])
+@pytest.mark.parametrize(("width", "form"), [(8, "dense"), (12, "banded"), (20, "matmul")])
 def test_what_is_for_accelerators_costs_a_cpu_nothing(width, form):
     """The compiled gradients over seeds are those of the form alone: the same operations, numbers and memory."""
     rng = np.random.default_rng(0)
