@@ -13,8 +13,8 @@ from pathlib import Path
 from attacks.base import Attack, Case, Outcome, Site, fault
 
 AGENT = (
-    "train", "go_5x5", "--quiet", "network.channels=[4]", "network.blocks=1", "network.head_width=8",
-    "train.env_steps=512", "arena.games=0", "train.log_points=1", "sc.update=none", "muesli.unroll=1",
+    "train", "go_5x5", "--quiet", "network.width=8", "network.channels=[4]", "train.env_steps=512", "arena.games=0",
+    "train.log_points=1", "sc.update=none", "muesli.unroll=1", "network.padding=SAME",
 )  # fmt: skip
 LINES = 250  # hostile ones of a case
 COMMANDS = (
