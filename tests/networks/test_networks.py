@@ -13,7 +13,7 @@ from jax import export
 from purejax_sc.config import Config, ConfigError, MuesliConfig
 from purejax_sc.config.networks import NetworkConfig, read_network
 from purejax_sc.networks import make_model
-from purejax_sc.networks.conv import Conv, max_pool
+from purejax_sc.networks.conv import Conv, choose_form, max_pool
 from purejax_sc.networks.impala import patches
 from purejax_sc.networks.muzero import PlaneHead, action_planes, min_max
 from purejax_sc.networks.parts import standardise
@@ -208,11 +208,26 @@ def gradients_of_seeds(form, kernels, images):
     return jax.vmap(jax.grad(loss, argnums=(0, 1)), (0, None))(kernels, images)
 
 
-@pytest.mark.parametrize(("width", "form"), [(8, "dense"), (12, "banded"), (20, "matmul")])
-def test_what_is_for_accelerators_costs_a_cpu_nothing(width, form):
+@pytest.mark.parametrize(
+    ("height", "width", "kernel", "form"),
+    [
+        (5, 5, (3, 3, 10, 8), "dense"),  # a model's convolution on planes
+        (5, 5, (3, 3, 17, 32), "banded"),
+        (6, 7, (3, 3, 2, 64), "banded"),  # patches of two channels are small, and 64 features many
+        (9, 9, (3, 3, 8, 8), "banded"),
+        (9, 9, (3, 3, 256, 256), "matmul"),
+        (5, 5, (1, 1, 8, 8), "matmul"),
+    ],
+)
+def test_form_of_a_convolution_on_a_cpu(height, width, kernel, form):
+    assert choose_form(height, width, kernel) == form
+
+
+@pytest.mark.parametrize(("width", "channels", "form"), [(6, 8, "dense"), (8, 3, "banded"), (20, 3, "matmul")])
+def test_what_is_for_accelerators_costs_a_cpu_nothing(width, channels, form):
     """The compiled gradients over seeds are those of the form alone: the same operations, numbers and memory."""
     rng = np.random.default_rng(0)
-    kernels, images = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 3, 3, 4), (2, 6, width, 3)))
+    kernels, images = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 3, channels, 4), (2, 6, width, channels)))
     auto, alone = (
         jax.jit(functools.partial(gradients_of_seeds, form)).lower(kernels, images).compile() for form in ("auto", form)
     )
