@@ -135,6 +135,7 @@ class Params(NamedTuple):
     encoder: representation, shared by the root heads and the model's start state.
     dynamics: start state and transition of the model.   reward, value, policy: heads on imagined states (k >= 1).
     root_value, root_policy: heads on encoded real states (k = 0).
+    reconstruction: what shows observations from states of the model; () where nothing does.
     """
 
     encoder: Tree
@@ -144,6 +145,7 @@ class Params(NamedTuple):
     root_value: Tree
     policy: Tree
     root_policy: Tree
+    reconstruction: Tree = ()
 
 
 class Model(NamedTuple):
@@ -163,6 +165,8 @@ class Model(NamedTuple):
     value:         (value, z [M, ...]) -> out       policy:      (policy, z [M, ...]) -> logits [M, A]
     root_value:    (root_value, e [M, ...]) -> out  root_policy: (root_policy, e [M, ...]) -> logits [M, A]
     decode:        (out) -> float32 [M] raw reward or value; differentiable
+    reconstruct:   (reconstruction, z [M, ...]) -> logits [M, *obs_shape[:-1], planes] of the bits of the observation's
+                   first planes; None where nothing is reconstructed
     """
 
     init: Callable[[Key], Params]
@@ -175,6 +179,7 @@ class Model(NamedTuple):
     root_value: Callable[[Tree, Array], Array]
     root_policy: Callable[[Tree, Array], Array]
     decode: Callable[[Array], Array]
+    reconstruct: Callable[[Tree, Array], Array] | None = None
 
 
 class Gates(NamedTuple):

@@ -58,6 +58,13 @@ def cross_entropy(logits: Array, probs: Array) -> Array:
     return -jnp.sum(probs * jax.nn.log_softmax(logits), axis=-1)
 
 
+def binary_cross_entropy(logits: Array, bits: Array) -> Array:
+    """-log of the probability that independent bits with these logits are `bits`, one for each. Shapes alike."""
+    chex.assert_equal_shape([logits, bits])
+    chex.assert_type([logits, bits], [float, bool])
+    return jax.nn.softplus(jnp.where(bits, -logits, logits))
+
+
 def divergence(logits: Array, probs: Array) -> Array:
     """KL(p || softmax(logits)) over the last axis: the cross-entropy less the entropy of p, 0 where they agree.
 

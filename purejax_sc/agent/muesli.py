@@ -22,7 +22,7 @@ import optax
 
 from purejax_sc.agent import consistency, diagnostics, losses, returns, transforms
 from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
-from purejax_sc.config import Config, Hyper, MuesliConfig
+from purejax_sc.config import Config, ConfigError, Hyper, MuesliConfig
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
 
 if TYPE_CHECKING:
@@ -94,7 +94,11 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
 
     axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
     their gradients, as if one device held it all.
+
+    Raises ConfigError for a reconstruction that the model cannot do.
     """
+    if config.muesli.reconstruct and model.reconstruct is None:
+        raise ConfigError("muesli.reconstruct needs a model with a `reconstruct` (types.Model): set it to 0")
     improve = _make_improvement(config, model, spec) if config.acting.reanalyse else None
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
@@ -355,11 +359,13 @@ class Unrolled(NamedTuple):
     """Outputs of K model steps from M roots, the steps one after the other.
 
     reward: of the steps k = 0 .. K - 1 [K * M, bins].   value [K * M, bins], policy [K * M, A]: at k = 1 .. K.
+    z: [(K + 1) * M, ...] the states of the model at k = 0 .. K.
     """
 
     reward: Array
     value: Array
     policy: Array
+    z: Array
 
 
 class UnrollTargets(NamedTuple):
@@ -419,23 +425,29 @@ def grounded_terms(
         "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)),
         "kl_cmpo": mean(_kl(targets.policy, log_pi)),
     } | _value_metrics(model, out_v0, out.value, wanted.value, entries)
-    return _weighted(cfg, inputs.hyper, pg, cmpo, pi_k, v0, v_k, r_k), Roots(e, targets.e, logits), metrics
+    terms = _weighted(cfg, inputs.hyper, pg, cmpo, pi_k, v0, v_k, r_k)
+    if cfg.reconstruct:
+        loss, shown = _reconstruction(cfg, model, params, out.z, inputs)
+        terms["reconstruction"] = inputs.hyper.reconstruction_weight * loss
+        metrics |= {"loss_reconstruction": loss} | shown
+    return terms, Roots(e, targets.e, logits), metrics
 
 
 def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
     """K model steps from every root e [M, ...] along the actions [T, B] of the data (the model of paper Eq. 2)."""
     # Past the end of a sequence the shifted actions wrap around: random padding under the masks.
     one_hot = jax.nn.one_hot(action, num_actions)
-    z, zs, rewards = model.start(params.dynamics, e), [], []
+    z = model.start(params.dynamics, e)
+    zs, rewards = [z], []
     for k in range(cfg.unroll):
         a = flat(losses.shift(one_hot, k))
         z, out = model.step(params.dynamics, params.reward, scale_gradient(z, cfg.dynamics_gradient), a)
         zs.append(z)
         rewards.append(out)
-    z_all = jnp.concatenate(zs)
+    z_all, z_later = jnp.concatenate(zs), jnp.concatenate(zs[1:])
     # Distillation (the auxiliary-only agents) must not shape the representation: the latents are fixed there.
-    out_pi = model.policy(params.policy, scale_gradient(z_all, 0 if cfg.model_policy == "distill" else 1))
-    return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_all), out_pi)
+    out_pi = model.policy(params.policy, scale_gradient(z_later, 0 if cfg.model_policy == "distill" else 1))
+    return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_later), out_pi, z_all)
 
 
 def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, live: Array, logits: Array) -> UnrollTargets:
@@ -451,6 +463,24 @@ def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, live: 
         jnp.where(live[:-1], jnp.stack(rewards), 0.0),
         jnp.stack(policies),
     )
+
+
+def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, inputs: Inputs) -> tuple[Array, Metrics]:
+    """How far the states z [(K + 1) * M, ...] are from showing the observations k steps on (N10): the cross-entropy of
+    their bits, summed over an observation and a mean over k.
+
+    reconstructed_k: share of the observations that are shown without a mistake.
+    """
+    assert model.reconstruct is not None  # `make_learner` has looked
+    frame, live = inputs.batch.obs.frame[:-1, ..., : cfg.reconstruct], inputs.entries.live
+    bits = jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, ..., planes]
+    logits = jnp.reshape(model.reconstruct(params.reconstruction, z), bits.shape)
+    points = tuple(range(live.mask.ndim, bits.ndim))
+    loss = jnp.sum(losses.binary_cross_entropy(logits, bits), axis=points)
+    right = jnp.all((logits > 0) == bits, axis=points).astype(loss.dtype)
+    mean = jax.vmap(masked_mean)
+    shown = mean(right, *live)
+    return jnp.mean(mean(loss, *live)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
 
 
 def _steps(entries: Counted, first: int, end: int | None) -> Counted:

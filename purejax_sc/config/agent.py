@@ -52,6 +52,8 @@ class Hyper(NamedTuple):
     """Weight of the value loss after k >= 1 model steps."""
     reward_weight: NonNegative = 1.0
     """Weight of the model's reward loss."""
+    reconstruction_weight: NonNegative = 0.2
+    """Weight of the loss by which states of the model show the observation."""
     sc_weight: NonNegative = 0.25
     """Weight of the self-consistency loss."""
     cmpo_clip: NonNegative = 1.0
@@ -124,6 +126,8 @@ class MuesliConfig(Section):
     """N9: value target at k >= 1: the return from there, or the target network's root value there."""
     model_policy: Literal["cmpo", "distill"] = "cmpo"
     """Policy target at k >= 1: CMPO, or with distill the root policy there, latents fixed."""
+    reconstruct: Annotated[int, Field(ge=0, le=MOST)] = 0
+    """N10: planes of the observation, its first ones, that states of the model have to show; 0 as in the papers."""
     adam_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-8
     """Adam's epsilon."""
     update_clip: Annotated[float, Field(gt=0)] = 1.0

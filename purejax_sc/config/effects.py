@@ -39,6 +39,7 @@ SWITCHES = (
     Switch(("sc.", "hyper.sc_weight", "hyper.epsilon", "hyper.latent_noise", "hyper.gates"),
            lambda config: config.sc.update == "none", "sc.update=none"),
     Switch(("sc.original_correction",), lambda config: config.sc.policy != "original", "any sc.policy but original"),
+    Switch(("hyper.reconstruction_weight",), lambda config: not config.muesli.reconstruct, "muesli.reconstruct=0"),
     Switch(("muesli.samples",), lambda config: config.muesli.cmpo == config.muesli.expectation == "exact",
            "muesli.cmpo=exact and muesli.expectation=exact"),
     Switch(("muesli.value_target", "muesli.expectation"), lambda config: config.muesli.returns == "vtrace",

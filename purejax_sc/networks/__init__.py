@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc.agent.transforms import from_logits
-from purejax_sc.config import Config
+from purejax_sc.config import Config, ConfigError
 from purejax_sc.config.networks import kind_of
-from purejax_sc.networks.parts import Parts
+from purejax_sc.networks.parts import LinearDecoder, Parts
 from purejax_sc.networks.products import in_precision
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
 
@@ -30,6 +30,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     policy_head = (parts.policy_head or parts.head)(spec.num_actions, POLICY_INIT)
     # Modules hold no parameters: one serves three heads.
     scalar_head = parts.head(config.muesli.bins, SCALAR_INIT)
+    decoder = _make_decoder(parts, config, spec)
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
     transition: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = policy_head.apply
@@ -41,7 +42,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
 
     multiplied = partial(in_precision, config.network.precision)
     return Model(
-        init=partial(_init, parts, policy_head, scalar_head, spec),
+        init=partial(_init, parts, policy_head, scalar_head, decoder, spec),
         initial_carry=parts.initial_carry,
         encode=multiplied(parts.encoder.apply),
         start=multiplied(partial(transition, method="start")),
@@ -51,13 +52,35 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         root_value=multiplied(scalar),
         root_policy=multiplied(policy),
         decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
+        reconstruct=decoder and multiplied(lambda params, z: decoder.apply(params, parts.read(z))),
     )
 
 
-def _init(parts: Parts, policy: nn.Module, scalar: nn.Module, spec: EnvSpec, key: Key) -> Params:
+def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | None:
+    """What shows the first planes of an observation, None if nothing has to be shown. Raises ConfigError."""
+    planes, (*points, most) = config.muesli.reconstruct, spec.obs_shape or (0,)
+    if not planes:
+        return None
+    if spec.obs_dtype.kind != "b":
+        raise ConfigError(
+            f"muesli.reconstruct={planes} needs observations of bits, but those of {config.env} are {spec.obs_dtype}:"
+            " set muesli.reconstruct=0"
+        )
+    if planes > most:
+        raise ConfigError(
+            f"muesli.reconstruct={planes} is more than the {most} planes of the observations of {config.env}: set"
+            f" muesli.reconstruct={most} or less"
+        )
+    return parts.decoder(planes) if parts.decoder else LinearDecoder((*points, planes))
+
+
+def _init(
+    parts: Parts, policy: nn.Module, scalar: nn.Module, decoder: nn.Module | None, spec: EnvSpec, key: Key
+) -> Params:
     """Parameters of every part, each from its own key."""
+    key_decoder = jax.random.fold_in(key, 7)  # the parts of an agent are the same with and without a decoder
     key_encoder, key_dynamics, key_reward, key_value, key_root_value, key_policy, key_root_policy = jax.random.split(
-        key, len(Params._fields)
+        key, 7
     )
     (e, _), encoder = parts.encoder.init_with_output(key_encoder, _dummy_observation(spec), parts.initial_carry(1))
     e, a = e[0], jnp.zeros((1, spec.num_actions))
@@ -71,6 +94,7 @@ def _init(parts: Parts, policy: nn.Module, scalar: nn.Module, spec: EnvSpec, key
         root_value=scalar.init(key_root_value, e),
         policy=policy.init(key_policy, parts.read(z)),
         root_policy=policy.init(key_root_policy, e),
+        reconstruction=decoder.init(key_decoder, parts.read(z)) if decoder else (),
     )
 
 

@@ -139,6 +139,16 @@ class PlaneHead(nn.Module):
         return logits + jnp.pad(there, ((0, 0), (0, self.outputs - self.points)))
 
 
+class PlaneDecoder(nn.Module):
+    """[M, H, W, planes] -> logits [M, H, W, shown]: every point shows what it holds."""
+
+    shown: int
+
+    @nn.compact
+    def __call__(self, z: Array) -> Array:
+        return Conv(self.shown, kernel_size=(1, 1))(board_norm()(z))
+
+
 def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
     """Residual towers on the board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
     points = points_of(spec.num_actions, *image_shape(network, spec))
@@ -153,6 +163,7 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
         dynamics=PlaneDynamics(*size),
         head=lambda outputs, init: PlaneHead(outputs, network.head_width, init),
         policy_head=lambda outputs, init: PlaneHead(outputs, network.head_width, init, points),
+        decoder=PlaneDecoder,
     )
 
 

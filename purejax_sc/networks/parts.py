@@ -1,5 +1,6 @@
 """What a kind of network is made of, and the pieces that several kinds share."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ class Parts(NamedTuple):
     head:          (number of outputs, initialiser of the last layer) -> module, (e or what is read of z) ->
                    [M, outputs].
     policy_head:   the same of policies, if it is another.
+    decoder:       (number of planes) -> module, what is read of z -> logits [M, *obs_shape[:-1], planes] of an
+                   observation's bits, if it is another than one linear layer.
     read:          (z) -> what the heads at k >= 1 see.
     initial_carry: (batch size) -> tree of [B, ...].
     """
@@ -33,6 +36,7 @@ class Parts(NamedTuple):
     dynamics: nn.Module
     head: MakeHead
     policy_head: MakeHead | None = None
+    decoder: Callable[[int], nn.Module] | None = None
     read: Callable[[Array], Array] = lambda z: z
     initial_carry: Callable[[int], Tree] = lambda batch_size: ()
 
@@ -92,6 +96,16 @@ class Head(nn.Module):
         if self.hidden:
             x = nn.relu(Dense(self.hidden)(x))
         return Dense(self.outputs, kernel_init=self.init_last)(x)
+
+
+class LinearDecoder(nn.Module):
+    """[M, ...] -> logits [M, *shape]."""
+
+    shape: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        return Dense(math.prod(self.shape))(x.reshape(x.shape[0], -1)).reshape(-1, *self.shape)
 
 
 class ResidualDynamics(nn.Module):

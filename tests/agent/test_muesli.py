@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from helpers import references
 from helpers.batches import SPEC, A, B, T, batch_of, hyper_of, make
-from helpers.configs import assert_close
+from helpers.configs import assert_close, small
 from helpers.references import Heads
 
 from purejax_sc.agent import consistency, muesli, transforms
-from purejax_sc.config import Hyper
+from purejax_sc.config import ConfigError, Hyper
 from purejax_sc.networks import make_model
 from purejax_sc.types import Params
 
@@ -342,6 +342,88 @@ def moved_parts(grads: Params) -> set[str]:
     return {
         name for name, tree in grads._asdict().items() if any(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(tree))
     }
+
+
+# Reconstruction
+
+BITS = SPEC._replace(obs_shape=(2, 3, 4), obs_dtype=np.dtype(bool))
+SHOWN = 3  # of the four planes
+
+
+@functools.cache
+def reconstruction_case():
+    """Model, parameters and a batch of random bits, and (params, hyper) -> the weighted term and metrics."""
+    config = small(
+        train={"sequence_length": T, "env_steps": 4_000}, muesli=exact(reconstruct=SHOWN), sc={"update": "none"}
+    )
+    model = make_model(config, BITS)
+    learner = muesli.make_learner(config, model, BITS)
+    state = jax.jit(learner.init)(KEY)
+    batch = batch_of(jax.random.key(4), BITS)
+    batch = batch._replace(obs=batch.obs._replace(frame=batch.obs.frame > 0))
+    hyper = hyper_of(config, reconstruction_weight=3.0)
+    inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
+
+    @jax.jit
+    def term(params):
+        targets = muesli.make_targets(config.muesli, model, state, inputs, KEY)[0]
+        terms, _, metrics = muesli.grounded_terms(config.muesli, model, params, targets, inputs)
+        return terms["reconstruction"], metrics
+
+    return config, model, learner, state, batch, term
+
+
+def test_reconstruction_equals_the_slow_reference():
+    config, model, _, state, batch, term = reconstruction_case()
+    params, unroll = state.params, config.muesli.unroll
+    known = references.follow_episodes(np.asarray(batch.discount), np.asarray(batch.obs.valid[:-1]), unroll)
+    e = rows(model.encode(params.encoder, batch.obs, ())[0])
+    z, loss, right = model.start(params.dynamics, e), [], []
+    for k in range(unroll + 1):
+        logits = np.asarray(model.reconstruct(params.reconstruction, z), np.float64)
+        logits = logits.reshape(T + 1, B, 2, 3, SHOWN)
+        there = [(t, b) for t, b in np.ndindex(T, B) if known[(k, t, b)] == "live"]
+        bits = [np.asarray(batch.obs.frame[t + k, b, ..., :SHOWN]) for t, b in there]
+        probs = [1 / (1 + np.exp(-logits[at])) for at in there]
+        loss.append(np.mean([-np.log(np.where(x, p, 1 - p)).sum() for x, p in zip(bits, probs, strict=True)]))
+        right.append(np.mean([np.array_equal(p > 0.5, x) for x, p in zip(bits, probs, strict=True)]))
+        action = rows(jnp.concatenate([jnp.roll(batch.action, -k, axis=0), batch.action[:1]]))
+        z, _ = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, A))
+    weighted, metrics = term(params)
+    np.testing.assert_allclose(weighted, 3.0 * np.mean(loss), rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss_reconstruction"], np.mean(loss), rtol=1e-5)
+    np.testing.assert_allclose([metrics[f"reconstructed_{k}"] for k in range(unroll + 1)], right, atol=1e-6)
+
+
+def test_reconstruction_moves_the_model_and_what_shows_it():
+    _, _, _, state, _, term = reconstruction_case()
+    grads = jax.jit(jax.grad(lambda params: term(params)[0]))(state.params)
+    assert moved_parts(grads) == {"encoder", "dynamics", "reconstruction"}
+
+
+def test_states_of_the_model_learn_to_show_the_observation():
+    config, _, learner, state, batch, term = reconstruction_case()
+    update, before = jax.jit(learner.update), term(state.params)[1]
+    hyper = hyper_of(config, learning_rate=2e-2, reconstruction_weight=1.0)
+    for _ in range(config.num_updates):
+        state = update(state, batch, KEY, hyper)[0]
+    after = term(state.params)[1]
+    assert after["loss_reconstruction"] < 0.2 * before["loss_reconstruction"]
+    assert after["reconstructed_0"] > 0.5 > before["reconstructed_0"]
+
+
+def test_parts_of_an_agent_are_the_same_with_and_without_reconstruction():
+    config, _, _, state, _, _ = reconstruction_case()
+    without = config.model_copy(update={"muesli": config.muesli.model_copy(update={"reconstruct": 0})})
+    params = jax.jit(make_model(without, BITS).init)(KEY)
+    assert params.reconstruction == ()
+    assert_close(state.params._replace(reconstruction=()), params, rtol=0, atol=0)
+
+
+def test_a_model_that_reconstructs_nothing_is_refused_where_it_has_to():
+    config, model, _, _, _, _ = reconstruction_case()
+    with pytest.raises(ConfigError, match=r"muesli.reconstruct needs a model with a `reconstruct`"):
+        muesli.make_learner(config, model._replace(reconstruct=None), BITS)
 
 
 # Self-consistency

@@ -43,8 +43,9 @@ LATENTS = {  # shapes of e and z
 }
 
 
-def make(network, spec=SPEC):
-    return make_model(Config(env="any", network=network, muesli=MuesliConfig(bins=BINS, bins_max=10.0)), spec)
+def make(network, spec=SPEC, **muesli):
+    config = Config(env="any", network=network, muesli=MuesliConfig(bins=BINS, bins_max=10.0, **muesli))
+    return make_model(config, spec)
 
 
 @functools.cache
@@ -557,6 +558,28 @@ def test_impossible_sizes_are_refused_with_a_cure(network, obs_shape, cure):
     with pytest.raises(ConfigError, match=cure) as error:
         make(network_of(**network), SPEC._replace(obs_shape=obs_shape))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("planes", "dtype", "cure"),
+    [
+        (3, bool, "more than the 2 planes of the observations of .*: set muesli.reconstruct=2 or less"),
+        (2, np.float32, "needs observations of bits, but those of .* are float32: set muesli.reconstruct=0"),
+    ],
+)
+def test_a_reconstruction_that_is_impossible_is_refused_with_a_cure(planes, dtype, cure):
+    spec = SPEC._replace(obs_shape=(4, 4, 2), obs_dtype=np.dtype(dtype))
+    with pytest.raises(ConfigError, match=cure):
+        make(network_of(kind="mlp"), spec, reconstruct=planes)
+
+
+def test_what_states_show_has_the_shape_of_the_observation(kind):
+    model = make(NETWORKS[kind], SPEC._replace(obs_dtype=np.dtype(bool)), reconstruct=2)
+
+    def shown(key):
+        return model.reconstruct(model.init(key).reconstruction, jnp.zeros((6, *LATENTS[kind][1])))
+
+    assert jax.eval_shape(shown, jax.random.key(0)).shape == (6, 12, 12, 2)
 
 
 def test_the_smallest_possible_frames_work():
