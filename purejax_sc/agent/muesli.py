@@ -379,21 +379,53 @@ class UnrollTargets(NamedTuple):
     policy: Array
 
 
+class Grounded(NamedTuple):
+    """Losses before their weights. pg, cmpo, value: [] of the root.   reward_k, value_k, policy_k: [K] of the model."""
+
+    pg: Array
+    cmpo: Array
+    value: Array
+    reward_k: Array
+    value_k: Array
+    policy_k: Array
+
+
 def grounded_terms(
     cfg: MuesliConfig, model: Model, params: Params, targets: Targets, inputs: Inputs
 ) -> tuple[dict[str, Array], Roots, Metrics]:
     """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps: the weighted terms of
     paper Eq. 2, whose sum is the loss."""
-    batch, entries = inputs.batch, inputs.entries
+    batch, hyper = inputs.batch, inputs.hyper
     check_batch(batch)
-    time_batch = batch.action.shape
     obs = jax.tree.map(lambda x: x[:-1], batch.obs)
     e = flat(model.encode(params.encoder, obs, batch.carry)[0])
-    logits = jnp.reshape(model.root_policy(params.root_policy, e), (*time_batch, -1))
+    logits = jnp.reshape(model.root_policy(params.root_policy, e), (*batch.action.shape, -1))
     logits = masked_logits(logits, obs.legal)
     out_v0 = model.root_value(params.root_value, e)
     out = _unroll(cfg, model, params, e, batch.action, logits.shape[-1])
-    wanted = _unroll_targets(cfg, batch, targets, entries.live.mask, logits)
+    wanted = _unroll_targets(cfg, batch, targets, inputs.entries.live.mask, logits)
+    grounded = _grounded_losses(cfg, logits, out_v0, out, targets, wanted, inputs)
+    terms = _weighted(cfg, hyper, grounded)
+    metrics = _loss_metrics(grounded, logits, targets, inputs)
+    metrics |= _value_metrics(model, out_v0, out.value, wanted.value, inputs.entries)
+    if cfg.reconstruct:
+        loss, shown = _reconstruction(cfg, model, params, out.z, inputs)
+        terms["reconstruction"] = hyper.reconstruction_weight * loss
+        metrics |= {"loss_reconstruction": loss} | shown
+    return terms, Roots(e, targets.e, logits), metrics
+
+
+def _grounded_losses(
+    cfg: MuesliConfig,
+    logits: Array,
+    out_v0: Array,
+    out: Unrolled,
+    targets: Targets,
+    wanted: UnrollTargets,
+    inputs: Inputs,
+) -> Grounded:
+    """Means over the batch. logits: [T, B, A] and out_v0: [M, bins] of the root; out: of the model."""
+    batch, entries = inputs.batch, inputs.entries
 
     def categorical(out: Array, target: Array) -> Array:
         probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max, cfg.value_transform)
@@ -406,31 +438,31 @@ def grounded_terms(
     def mean(loss: Array) -> Array:
         return masked_mean(loss, *entries.valid)
 
-    log_pi = jax.nn.log_softmax(logits)
-    rho = _ratio(log_pi, batch.logits, batch.action)
+    rho = _ratio(jax.nn.log_softmax(logits), batch.logits, batch.action)
     weight = jnp.minimum(1.0, rho) if cfg.clip_pg_ratio else rho  # L14
-    pg = mean(losses.policy_gradient(logits, batch.action, weight, targets.adv))
-    cmpo = mean(losses.cross_entropy(logits, targets.policy))
-    v0 = mean(jnp.reshape(categorical(out_v0, wanted.value[0]), time_batch))
-    v_k = per_step(categorical(out.value, flat(wanted.value[1:])), _steps(entries.known, 1, None))
-    r_k = per_step(categorical(out.reward, flat(wanted.reward)), _steps(entries.known, 0, -1))
-    pi_k = per_step(losses.cross_entropy(out.policy, flat(flat(wanted.policy))), _steps(entries.live, 1, None))
-    metrics = {
-        "loss_pg": pg,
-        "loss_cmpo": cmpo,
-        "loss_model_policy": jnp.mean(pi_k),
-        "loss_value": v0,
-        "loss_model_value": jnp.mean(v_k),
-        "loss_reward": jnp.mean(r_k),
-        "entropy": mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)),
-        "kl_cmpo": mean(_kl(targets.policy, log_pi)),
-    } | _value_metrics(model, out_v0, out.value, wanted.value, entries)
-    terms = _weighted(cfg, inputs.hyper, pg, cmpo, pi_k, v0, v_k, r_k)
-    if cfg.reconstruct:
-        loss, shown = _reconstruction(cfg, model, params, out.z, inputs)
-        terms["reconstruction"] = inputs.hyper.reconstruction_weight * loss
-        metrics |= {"loss_reconstruction": loss} | shown
-    return terms, Roots(e, targets.e, logits), metrics
+    return Grounded(
+        pg=mean(losses.policy_gradient(logits, batch.action, weight, targets.adv)),
+        cmpo=mean(losses.cross_entropy(logits, targets.policy)),
+        value=mean(jnp.reshape(categorical(out_v0, wanted.value[0]), batch.action.shape)),
+        reward_k=per_step(categorical(out.reward, flat(wanted.reward)), _steps(entries.known, 0, -1)),
+        value_k=per_step(categorical(out.value, flat(wanted.value[1:])), _steps(entries.known, 1, None)),
+        policy_k=per_step(losses.cross_entropy(out.policy, flat(flat(wanted.policy))), _steps(entries.live, 1, None)),
+    )
+
+
+def _loss_metrics(x: Grounded, logits: Array, targets: Targets, inputs: Inputs) -> Metrics:
+    log_pi = jax.nn.log_softmax(logits)
+    entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
+    return {
+        "loss_pg": x.pg,
+        "loss_cmpo": x.cmpo,
+        "loss_model_policy": jnp.mean(x.policy_k),
+        "loss_value": x.value,
+        "loss_model_value": jnp.mean(x.value_k),
+        "loss_reward": jnp.mean(x.reward_k),
+        "entropy": masked_mean(entropy, *inputs.entries.valid),
+        "kl_cmpo": masked_mean(_kl(targets.policy, log_pi), *inputs.entries.valid),
+    }
 
 
 def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
@@ -487,19 +519,18 @@ def _steps(entries: Counted, first: int, end: int | None) -> Counted:
     return Counted(entries.mask[first:end], entries.size[first:end])
 
 
-def _weighted(
-    cfg: MuesliConfig, hyper: Hyper, pg: Array, cmpo: Array, pi_k: Array, v0: Array, v_k: Array, r_k: Array
-) -> dict[str, Array]:
-    """The losses with their weights (paper Eq. 2); those with _k are [K], one per model step."""
+def _weighted(cfg: MuesliConfig, hyper: Hyper, x: Grounded) -> dict[str, Array]:
+    """The losses with their weights (paper Eq. 2)."""
     scale_0, scale_k = _unroll_scales(cfg)
     scale_policy = hyper.pg_weight if cfg.pg_scope == "policy" else 1.0  # L1
+    scale_reward = 1 / cfg.unroll if cfg.unroll_reduction == "mean" else scale_k
     return {
-        "pg": hyper.pg_weight * pg,
-        "cmpo": scale_policy * hyper.cmpo_weight * cmpo,
-        "model_policy": scale_policy * hyper.model_policy_weight * jnp.mean(pi_k),
-        "value": hyper.value_weight * scale_0 * v0,
-        "model_value": hyper.model_value_weight * scale_k * jnp.sum(v_k),
-        "reward": hyper.reward_weight * (1 / cfg.unroll if cfg.unroll_reduction == "mean" else scale_k) * jnp.sum(r_k),
+        "pg": hyper.pg_weight * x.pg,
+        "cmpo": scale_policy * hyper.cmpo_weight * x.cmpo,
+        "model_policy": scale_policy * hyper.model_policy_weight * jnp.mean(x.policy_k),
+        "value": hyper.value_weight * scale_0 * x.value,
+        "model_value": hyper.model_value_weight * scale_k * jnp.sum(x.value_k),
+        "reward": hyper.reward_weight * scale_reward * jnp.sum(x.reward_k),
     }
 
 
