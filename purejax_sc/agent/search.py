@@ -43,6 +43,8 @@ class SearchOptions(NamedTuple):
     temperature: 0 plays what the search found best; above, the action is drawn from its weights^(1 / temperature).
     dynamics:    what a step of the tree is: of the `model`, or of the `environment` itself, which is a perfect model
                  and shows what a better one could gain (`acting.planning`).
+    value_scale: of Gumbel search, how loud a value is beside the prior: c_scale of Danihelka et al. 2022. None is
+                 `GUMBEL_SCALE`, or `GUMBEL_SIBLINGS`. The better the model, the louder values may be.
     """
 
     simulations: int
@@ -51,6 +53,7 @@ class SearchOptions(NamedTuple):
     max_depth: int | None = None
     temperature: float = 0.0
     dynamics: Dynamics = "model"
+    value_scale: float | None = None
 
 
 NO_SEARCH = SearchOptions(0)
@@ -99,8 +102,8 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
       Legal moves are known at the roots only: below, the policy head alone keeps the search to the rules. Nor does a
       model say where episodes end: its values of absorbing states must have become 0 in training.
 
-    Raises ValueError for fewer than one simulation, for known bounds where there are none, and for a search over the
-    environment, which is that of `acting.planning`.
+    Raises ValueError for fewer than one simulation, for known bounds where there are none, for a value scale of
+    another search than Gumbel's, and for a search over the environment, which is that of `acting.planning`.
     """
     if options.dynamics != "model":
         raise ValueError(f"dynamics={options.dynamics} needs the environment: use acting.planning.make_player")
@@ -120,6 +123,8 @@ def make_plan(spec: EnvSpec, options: SearchOptions, trained_depth: int | None =
     """
     if options.simulations < 1:
         raise ValueError(f"simulations={options.simulations} searches nothing: set simulations=1 or more")
+    if options.value_scale is not None and options.kind != "gumbel":
+        raise ValueError(f"value_scale={options.value_scale:g} has no effect on {options.kind} search: leave it out")
     policy = partial(
         _policy(options.kind),
         num_simulations=options.simulations,
@@ -200,20 +205,21 @@ def _policy(kind: Kind) -> Callable[..., Any]:
 
 def _scaled_values(options: SearchOptions, spec: EnvSpec) -> Callable[[mctx.Tree, Array], Array]:
     """(tree, node) -> what the actions there [A] are worth beside the logits of the prior: mctx's `qtransform`."""
-    kind, by = options.kind, options.value_range
+    kind, by, loud = options.kind, options.value_range, options.value_scale
     if by == "known" and spec.value_bounds is None:
         raise ValueError("value_range=known needs a game with known bounds, such as Pgx's of two players: use tree")
     if by == "siblings":
         if kind == "muzero":
             return mctx.qtransform_by_parent_and_siblings
-        return partial(mctx.qtransform_completed_by_mix_value, value_scale=GUMBEL_SIBLINGS[spec.two_player])
+        loud = GUMBEL_SIBLINGS[spec.two_player] if loud is None else loud
+        return partial(mctx.qtransform_completed_by_mix_value, value_scale=loud)
 
     def scaled(tree: mctx.Tree, node: Array) -> Array:
         known = None if by == "tree" else spec.value_bounds
         low, high = _bounds(tree, spec.two_player) if known is None else known
         if kind == "muzero":
             return mctx.qtransform_by_min_max(tree, node, min_value=low, max_value=high)
-        scale = GUMBEL_SCALE * 2.0 / (high - low)
+        scale = (GUMBEL_SCALE if loud is None else loud) * 2.0 / (high - low)
         return mctx.qtransform_completed_by_mix_value(tree, node, value_scale=scale, rescale_values=False)
 
     return scaled

@@ -104,6 +104,11 @@ def search(help_: str, many: bool = False, real: bool = False) -> Decorator:
             type=Number(0),
             help="Above 0 a search draws its actions from weights^(1/T).  [default: 0, the best]",
         ),
+        click.option(
+            "--value-scale",
+            type=Number(0),
+            help="Of gumbel: how loud values are beside the policy.  [default: 0.1 for half of their range]",
+        ),
         *([dynamics] if real else []),
     )
     return lambda function: reduce(lambda f, word: word(f), reversed(words), function)
@@ -132,6 +137,7 @@ def chosen_searches(
     value_range: str | None,
     max_depth: int | None,
     search_temperature: float | None,
+    value_scale: float | None,
     dynamics: str | None = None,
     needed: bool = True,
 ) -> tuple[Any, ...]:
@@ -141,6 +147,7 @@ def chosen_searches(
         "--value-range": value_range,
         "--max-depth": max_depth,
         "--search-temperature": search_temperature,
+        "--value-scale": value_scale,
         "--dynamics": dynamics,
     }
     for name, value in given.items():
@@ -149,7 +156,9 @@ def chosen_searches(
     from purejax_sc.agent.search import SearchOptions
 
     kind: Any = search or "muzero"
-    scale: Any = value_range or "auto"
+    scaled_by: Any = value_range or "auto"
     steps: Any = dynamics or "model"
     temperature = float(search_temperature or 0)
-    return tuple(SearchOptions(number, kind, scale, max_depth, temperature, steps) for number in simulations)
+    return tuple(
+        SearchOptions(number, kind, scaled_by, max_depth, temperature, steps, value_scale) for number in simulations
+    )

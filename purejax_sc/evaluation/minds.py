@@ -11,6 +11,7 @@ from purejax_sc.agent.search import SearchOptions, SearchResult, make_search
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.evaluation.gtp import Candidate
+from purejax_sc.results.files import RunError
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
 
 
@@ -48,6 +49,15 @@ def make_mind(
         return decide(e[0], obs.legal, key), memory
 
     return Mind(search.simulations, model.initial_carry, think)
+
+
+def check_scale(search: SearchOptions) -> None:
+    """Raises RunError for a --value-scale without effect."""
+    if search.value_scale is not None and search.kind != "gumbel":
+        raise RunError(
+            f"--value-scale {search.value_scale:g} has no effect on {search.kind} search: leave it out, or search by"
+            " gumbel"
+        )
 
 
 def win_rate(value: float) -> float:

@@ -23,8 +23,8 @@ KINDS = pytest.mark.parametrize("kind", ["muzero", "gumbel"])
 
 
 @cache
-def make_cached(kind, spec, simulations, value_range="auto", max_depth=None, trained_depth=None):
-    options = SearchOptions(simulations, kind, value_range, max_depth)
+def make_cached(kind, spec, simulations, value_range="auto", max_depth=None, trained_depth=None, value_scale=None):
+    options = SearchOptions(simulations, kind, value_range, max_depth, value_scale=value_scale)
     return jax.jit(make_search(table_model(), spec, options, trained_depth))
 
 
@@ -184,10 +184,10 @@ def test_what_was_looked_at_is_told(kind):
 # What values are scaled by
 
 
-def one_of_each_visited(values, value_range, spec):
+def one_of_each_visited(values, value_range, spec, value_scale=None):
     """Weights of a Gumbel search that has tried both legal actions once; they pay `values` and then nothing."""
     params = tables([[1], [1]], rewards=[values])
-    found = look(params, "gumbel", 2, spec, discount=1.0, value_range=value_range)
+    found = look(params, "gumbel", 2, spec, discount=1.0, value_range=value_range, value_scale=value_scale)
     return np.log(found.weights[0, 1] / found.weights[0, 0])
 
 
@@ -207,6 +207,18 @@ def one_of_each_visited(values, value_range, spec):
 )
 def test_gumbel_weighs_a_difference_by_its_scale(value_range, spec, advantage):
     np.testing.assert_allclose(one_of_each_visited([0.30, 0.34], value_range, spec), advantage, rtol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5])
+def test_the_scale_of_gumbel_search_can_be_chosen(scale):
+    assert one_of_each_visited([0.30, 0.34], "known", GAME, scale) == pytest.approx(51 * scale * 0.04, abs=1e-3)
+    siblings = one_of_each_visited([0.30, 0.34], "siblings", GAME, scale)
+    assert siblings == pytest.approx(51 * scale * 0.04 / (0.34 - 0.64 / 3), abs=1e-2)
+
+
+def test_a_scale_without_effect_is_refused():
+    with pytest.raises(ValueError, match=r"value_scale=0\.5 has no effect on muzero search"):
+        make_search(table_model(), TWO, SearchOptions(2, value_scale=0.5))
 
 
 def test_a_scale_of_the_whole_tree_does_not_depend_on_the_unit_of_rewards():
