@@ -133,9 +133,9 @@ class Params(NamedTuple):
     """The network's parameters by part, so that gates and tests can name a part.
 
     encoder: representation, shared by the root heads and the model's start state.
-    dynamics: start state and transition of the model.   reward, value, policy: heads on imagined states (k >= 1).
+    dynamics: start state and transition of the model, and what shows observations from its states.
+    reward, value, policy: heads on imagined states (k >= 1).
     root_value, root_policy: heads on encoded real states (k = 0).
-    reconstruction: what shows observations from states of the model; () where nothing does.
     """
 
     encoder: Tree
@@ -145,7 +145,6 @@ class Params(NamedTuple):
     root_value: Tree
     policy: Tree
     root_policy: Tree
-    reconstruction: Tree = ()
 
 
 class Model(NamedTuple):
@@ -165,7 +164,7 @@ class Model(NamedTuple):
     value:         (value, z [M, ...]) -> out       policy:      (policy, z [M, ...]) -> logits [M, A]
     root_value:    (root_value, e [M, ...]) -> out  root_policy: (root_policy, e [M, ...]) -> logits [M, A]
     decode:        (out) -> float32 [M] raw reward or value; differentiable
-    reconstruct:   (reconstruction, z [M, ...]) -> logits [M, *obs_shape[:-1], planes] of the bits of the observation's
+    reconstruct:   (dynamics, z [M, ...]) -> logits [M, *obs_shape[:-1], planes] of the bits of the observation's
                    first planes; None where nothing is reconstructed
     """
 

@@ -506,7 +506,7 @@ def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, i
     assert model.reconstruct is not None  # `make_learner` has looked
     frame, live = inputs.batch.obs.frame[:-1, ..., : cfg.reconstruct], inputs.entries.live
     bits = jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, ..., planes]
-    logits = jnp.reshape(model.reconstruct(params.reconstruction, z), bits.shape)
+    logits = jnp.reshape(model.reconstruct(params.dynamics, z), bits.shape)
     points = tuple(range(live.mask.ndim, bits.ndim))
     loss = jnp.sum(losses.binary_cross_entropy(logits, bits), axis=points)
     right = jnp.all((logits > 0) == bits, axis=points).astype(loss.dtype)

@@ -22,6 +22,7 @@ from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tr
 POLICY_INIT = nn.initializers.truncated_normal(1e-2)  # near-uniform at the start
 # Rewards and values start at exactly 0: with atoms up to +-300, small random logits are worth a whole unit of reward.
 SCALAR_INIT = nn.initializers.zeros
+DECODER = "reconstruction"  # of the dynamics' parameters: an agent without has the parts that it always had
 
 
 def make_model(config: Config, spec: EnvSpec) -> Model:
@@ -52,7 +53,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         root_value=multiplied(scalar),
         root_policy=multiplied(policy),
         decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
-        reconstruct=decoder and multiplied(lambda params, z: decoder.apply(params, parts.read(z))),
+        reconstruct=decoder and multiplied(partial(_reconstruct, parts, decoder)),
     )
 
 
@@ -74,18 +75,24 @@ def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | No
     return parts.decoder(planes) if parts.decoder else LinearDecoder((*points, planes))
 
 
+def _reconstruct(parts: Parts, decoder: nn.Module, dynamics: Any, z: Array) -> Any:
+    return decoder.apply({"params": dynamics[DECODER]}, parts.read(z))
+
+
 def _init(
     parts: Parts, policy: nn.Module, scalar: nn.Module, decoder: nn.Module | None, spec: EnvSpec, key: Key
 ) -> Params:
     """Parameters of every part, each from its own key."""
-    key_decoder = jax.random.fold_in(key, 7)  # the parts of an agent are the same with and without a decoder
     key_encoder, key_dynamics, key_reward, key_value, key_root_value, key_policy, key_root_policy = jax.random.split(
-        key, 7
+        key, len(Params._fields)
     )
     (e, _), encoder = parts.encoder.init_with_output(key_encoder, _dummy_observation(spec), parts.initial_carry(1))
     e, a = e[0], jnp.zeros((1, spec.num_actions))
     # `start` may have parameters of its own, so both methods of the dynamics run.
     z, dynamics = parts.dynamics.init_with_output(key_dynamics, e, a, method=lambda m, e, a: m(m.start(e), a))
+    if decoder:  # from a key of its own: the rest is as without
+        key_decoder = jax.random.fold_in(key, len(Params._fields))
+        dynamics = {**dynamics, DECODER: decoder.init(key_decoder, parts.read(z))["params"]}
     return Params(
         encoder=encoder,
         dynamics=dynamics,
@@ -94,7 +101,6 @@ def _init(
         root_value=scalar.init(key_root_value, e),
         policy=policy.init(key_policy, parts.read(z)),
         root_policy=policy.init(key_root_policy, e),
-        reconstruction=decoder.init(key_decoder, parts.read(z)) if decoder else (),
     )
 
 

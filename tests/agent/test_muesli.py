@@ -380,7 +380,7 @@ def test_reconstruction_equals_the_slow_reference():
     e = rows(model.encode(params.encoder, batch.obs, ())[0])
     z, loss, right = model.start(params.dynamics, e), [], []
     for k in range(unroll + 1):
-        logits = np.asarray(model.reconstruct(params.reconstruction, z), np.float64)
+        logits = np.asarray(model.reconstruct(params.dynamics, z), np.float64)
         logits = logits.reshape(T + 1, B, 2, 3, SHOWN)
         there = [(t, b) for t, b in np.ndindex(T, B) if known[(k, t, b)] == "live"]
         bits = [np.asarray(batch.obs.frame[t + k, b, ..., :SHOWN]) for t, b in there]
@@ -398,7 +398,9 @@ def test_reconstruction_equals_the_slow_reference():
 def test_reconstruction_moves_the_model_and_what_shows_it():
     _, _, _, state, _, term = reconstruction_case()
     grads = jax.jit(jax.grad(lambda params: term(params)[0]))(state.params)
-    assert moved_parts(grads) == {"encoder", "dynamics", "reconstruction"}
+    assert moved_parts(grads) == {"encoder", "dynamics"}
+    for tree in grads.dynamics.values():  # the transition, and what shows its states
+        assert all(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(tree))
 
 
 def test_states_of_the_model_learn_to_show_the_observation():
@@ -416,8 +418,9 @@ def test_parts_of_an_agent_are_the_same_with_and_without_reconstruction():
     config, _, _, state, _, _ = reconstruction_case()
     without = config.model_copy(update={"muesli": config.muesli.model_copy(update={"reconstruct": 0})})
     params = jax.jit(make_model(without, BITS).init)(KEY)
-    assert params.reconstruction == ()
-    assert_close(state.params._replace(reconstruction=()), params, rtol=0, atol=0)
+    dynamics = {name: tree for name, tree in state.params.dynamics.items() if name != "reconstruction"}
+    assert dynamics.keys() != state.params.dynamics.keys()
+    assert_close(state.params._replace(dynamics=dynamics), params, rtol=0, atol=0)
 
 
 def test_a_model_that_reconstructs_nothing_is_refused_where_it_has_to():

@@ -577,7 +577,7 @@ def test_what_states_show_has_the_shape_of_the_observation(kind):
     model = make(NETWORKS[kind], SPEC._replace(obs_dtype=np.dtype(bool)), reconstruct=2)
 
     def shown(key):
-        return model.reconstruct(model.init(key).reconstruction, jnp.zeros((6, *LATENTS[kind][1])))
+        return model.reconstruct(model.init(key).dynamics, jnp.zeros((6, *LATENTS[kind][1])))
 
     assert jax.eval_shape(shown, jax.random.key(0)).shape == (6, 12, 12, 2)
 
