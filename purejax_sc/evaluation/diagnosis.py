@@ -41,6 +41,7 @@ DEPTH = {  # of the model -> its title
     "illegal_mass": "model's policy on illegal moves",
     "value_beyond": "|v(z^k)| beyond the end of an episode",
     "reward_error": "|reward of step k - real reward|",
+    "reconstructed": "observations shown without a mistake",
 }
 
 Say = Callable[[str], None]
@@ -117,6 +118,7 @@ def diagnose_agents(
 
     Returns:
       by_depth: name of `DEPTH` -> means over seeds for k = 1 .. depth, with intervals; None where there is nothing.
+                `reconstructed` is left out where the model has to show nothing (`muesli.reconstruct=0`).
       actions:  `rank_correlation` of the model's action values with the real ones within a state, `spread` of the real
                 ones, `regret` of the model's best action and `regret_policy` of the policy's: what the best one has
                 more, by the real step and the root value there.
@@ -145,7 +147,7 @@ def diagnose_agents(
         "depth": depth,
         "trained_depth": config.muesli.unroll,
         "confidence": CONFIDENCE,
-        "by_depth": {name: [_over_seeds(x) for x in np.asarray(depths[name]).T] for name in DEPTH},
+        "by_depth": {name: [_over_seeds(x) for x in np.asarray(depths[name]).T] for name in DEPTH if name in depths},
         "actions": {name: _over_seeds(np.array([row[name] for row in per_seed])) for name in per_seed[0]},
     }
 
@@ -162,32 +164,41 @@ def play(env: Env, model: Model, params: Params, key: Key, steps: int, num_envs:
 
 
 def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, depth: int) -> dict[str, Array]:
-    """name of `DEPTH` -> [depth] means, NaN where nothing was seen. See `losses.unroll_masks` for what counts."""
+    """name of `DEPTH` -> [depth] means, NaN where nothing was seen. See `losses.unroll_masks` for what counts.
+
+    `reconstructed` is there only of a model that shows observations.
+    """
     masks = losses.unroll_masks(played.discount, played.obs.valid, depth)  # [K + 1, T, N]
     time_envs = played.action.shape
     e = jnp.reshape(played.e, (-1, *played.e.shape[2:]))
     actions = later(played.action, depth - 1)
 
-    def step(z: Array, action: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    def step(z: Array, action: Array) -> tuple[Array, tuple[Array, ...]]:
         one_hot = jax.nn.one_hot(jnp.ravel(action), spec.num_actions)
         z, reward = model.step(params.dynamics, params.reward, z, one_hot)
-        return z, (model.decode(reward), model.decode(model.value(params.value, z)), model.policy(params.policy, z))
+        said = model.decode(reward), model.decode(model.value(params.value, z)), model.policy(params.policy, z)
+        return z, said if model.reconstruct is None else (*said, model.reconstruct(params.dynamics, z) > 0)
 
     said = jax.lax.scan(step, model.start(params.dynamics, e), actions)[1]
-    reward, value, logits = (jnp.reshape(x, (depth, *time_envs, *x.shape[2:])) for x in said)
+    reward, value, logits, *shown = (jnp.reshape(x, (depth, *time_envs, *x.shape[2:])) for x in said)
     v_root, log_root = root_heads(model, params, played)
     v_there, log_there, legal_there = (later(x, depth)[1:] for x in (v_root, log_root, played.obs.legal))
     kl = jnp.sum(jnp.exp(log_there) * (log_there - jax.nn.log_softmax(logits)), axis=-1)
     illegal = jnp.sum(jnp.where(legal_there, 0.0, jax.nn.softmax(logits)), axis=-1)
     reward_error = jnp.abs(reward - later(played.reward, depth - 1))
     live, beyond = masks.live[1:], masks.absorbed[1:]
-    return {
+    means = {
         "value_gap": mean_by_depth(jnp.abs(value - v_there), live),
         "policy_kl": mean_by_depth(kl, live),
         "illegal_mass": mean_by_depth(illegal, live),
         "value_beyond": mean_by_depth(jnp.abs(value), beyond),
         "reward_error": mean_by_depth(reward_error, masks.live[:-1]),
     }
+    for bits in shown:
+        there = later(played.obs.frame[..., : bits.shape[-1]].astype(bool), depth)[1:]
+        right = jnp.all(bits == there, axis=tuple(range(3, bits.ndim)))
+        means["reconstructed"] = mean_by_depth(right.astype(value.dtype), live)
+    return means
 
 
 def try_actions(
@@ -255,15 +266,16 @@ def _over_seeds(values: np.ndarray) -> dict[str, Any]:
 
 def draw(report: dict[str, Any]) -> bytes:
     """One panel for each name of `DEPTH`, over k; a line marks how far the model was unrolled in training."""
-    figure = Figure(figsize=(3.4 * len(DEPTH), 3.2), layout="constrained")
-    for axes, (name, title) in zip(figure.subplots(1, len(DEPTH)), DEPTH.items(), strict=True):
-        points = [(k, x) for k, x in enumerate(report["by_depth"][name], 1) if x["mean"] is not None]
+    names = report["by_depth"]
+    figure = Figure(figsize=(3.4 * len(names), 3.2), layout="constrained")
+    for axes, (name, values) in zip(figure.subplots(1, len(names)), names.items(), strict=True):
+        points = [(k, x) for k, x in enumerate(values, 1) if x["mean"] is not None]
         axes.plot([k for k, _ in points], [x["mean"] for _, x in points], color=color(1), marker="o", markersize=3)
         spans = [(k, *x["interval"]) for k, x in points if x["interval"]]
         if spans:
             axes.fill_between(*zip(*spans, strict=True), color=color(1), alpha=0.2, linewidth=0)
         axes.axvline(report["trained_depth"], color="black", linewidth=0.6, linestyle=":")
-        axes.set(title=title, xlabel="model steps k", xlim=(0.5, report["depth"] + 0.5))
+        axes.set(title=DEPTH[name], xlabel="model steps k", xlim=(0.5, report["depth"] + 0.5))
         axes.set_ylim(bottom=0.0)
         axes.title.set_fontsize("small")
         axes.grid(alpha=0.3)

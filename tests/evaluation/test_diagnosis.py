@@ -62,6 +62,19 @@ def test_rewards_that_are_off_show_where_they_are_paid(played) -> None:
     np.testing.assert_allclose(found["reward_error"][0], in_0.mean(), rtol=1e-5)
 
 
+def test_a_model_that_stays_where_it_is_shows_what_it_has_not_left(played) -> None:
+    def shown(**other):
+        model, params = model_and_params(**other)
+        model = model._replace(reconstruct=lambda dynamics, z: z - 0.5)
+        return jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, DEPTH)["reconstructed"])()
+
+    np.testing.assert_array_equal(shown(), 1.0)
+    lives = played.obs.valid & (played.discount > 0)  # and so the state after the action is one to be shown
+    stayed = np.sum(lives & (played.action == 0), axis=None) / np.sum(lives)
+    np.testing.assert_allclose(shown(successors=[[0, 0], [1, 1], [2, 2], [END]])[0], stayed, atol=0.02)
+    assert "reconstructed" not in depths(played)  # of a model that has to show nothing
+
+
 def test_a_model_that_confuses_actions_ranks_them_backwards(played) -> None:
     swapped = [row[::-1] for row in SUCCESSORS[:3]]
     score = judged(played, successors=[*swapped, [END]], rewards=[row[::-1] for row in REWARDS])
@@ -81,9 +94,12 @@ def test_states_without_a_choice_are_left_out() -> None:
     assert np.isnan(diagnosis.judge(only)["regret"])
 
 
-@pytest.mark.parametrize("env", ["garnet", "pgx/tic_tac_toe"])
-def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys, env) -> None:
-    tiny = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "unroll": 2}}
+@pytest.mark.parametrize(("env", "shown"), [("garnet", 0), ("pgx/tic_tac_toe", 2)])
+def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys, env, shown) -> None:
+    tiny = {
+        "network": {"kind": "mlp", "width": 8, "head_width": 0},
+        "muesli": {"bins": 5, "unroll": 2, "reconstruct": shown},
+    }
     agents.save(agents.untrained(from_tree({"env": env, **tiny}), (3, 4)), tmp_path / "run")
     monkeypatch.setattr(diagnosis, "DiagnosisOptions", lambda seed: DiagnosisOptions(24, 4, states=8, seed=seed))
     words = ["evaluate", str(tmp_path / "run"), "--episodes", "2", "--max-steps", "20", "--seed", "7", "--diagnose"]
@@ -93,7 +109,7 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys,
     assert "rank correlation" in told
     [report] = json.loads((tmp_path / "run" / diagnosis.FILE).read_text())["reports"]
     assert (report["depth"], report["trained_depth"], report["seed"], report["seeds"]) == (4, 2, 7, [3, 4])
-    assert list(report["by_depth"]) == list(diagnosis.DEPTH)
+    assert list(report["by_depth"]) == [name for name in diagnosis.DEPTH if shown or name != "reconstructed"]
     assert all(len(values) == 4 for values in report["by_depth"].values())
     assert report["by_depth"]["value_gap"][0] == {"mean": 0.0, "interval": [0.0, 0.0]}  # heads begin at 0
     if env == "garnet":  # it never ends, and everything is legal
