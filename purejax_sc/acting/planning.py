@@ -13,7 +13,7 @@ import mctx
 
 from purejax_sc.acting import episodes
 from purejax_sc.acting.episodes import Player
-from purejax_sc.agent.search import SearchOptions, make_plan, make_root
+from purejax_sc.agent.search import SearchOptions, default_scale, make_plan, make_root
 from purejax_sc.config import Config
 from purejax_sc.envs import base
 from purejax_sc.types import Array, Env, Key, Model, Observation, Params, Scalar, Tree
@@ -34,7 +34,7 @@ def make_player(config: Config, model: Model, env: Env, search: SearchOptions, p
     """An agent of `config` that searches. Raises ValueError as `agent.search.make_plan` does."""
     if search.dynamics == "model":
         return episodes.agent(model, episodes.make_choices(config, model, env.spec, search)["search"], params)
-    plan = make_plan(env.spec, search, config.muesli.unroll)
+    plan = make_plan(env.spec, search, config.muesli.unroll, default_scale(model, env.spec))
     expand = partial(_expand, env, model, config.hyper.discount)
 
     def act(state: Tree, obs: Observation, memory: Tree, key: Key) -> tuple[Array, Tree]:

@@ -25,8 +25,10 @@ Dynamics = Literal["model", "environment"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # How loud a value is beside the prior in Gumbel search, c_scale of Danihelka et al. 2022: per half of the range that
-# values are scaled by, which is that of a game's result; and, scaled by their siblings, for two players and for one.
+# values are scaled by, which is that of a game's result; of a game's model that shows the board, which is a better one;
+# and, scaled by their siblings, for two players and for one.
 GUMBEL_SCALE = 0.1
+GUMBEL_SHOWN = 1.0
 GUMBEL_SIBLINGS = {True: 1.0, False: 0.1}
 
 
@@ -43,8 +45,8 @@ class SearchOptions(NamedTuple):
     temperature: 0 plays what the search found best; above, the action is drawn from its weights^(1 / temperature).
     dynamics:    what a step of the tree is: of the `model`, or of the `environment` itself, which is a perfect model
                  and shows what a better one could gain (`acting.planning`).
-    value_scale: of Gumbel search, how loud a value is beside the prior: c_scale of Danihelka et al. 2022. None is
-                 `GUMBEL_SCALE`, or `GUMBEL_SIBLINGS`. The better the model, the louder values may be.
+    value_scale: of Gumbel search, how loud a value is beside the prior: c_scale of Danihelka et al. 2022. The better
+                 the model, the louder values may be: None is `default_scale`, or `GUMBEL_SIBLINGS`.
     """
 
     simulations: int
@@ -107,7 +109,7 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     """
     if options.dynamics != "model":
         raise ValueError(f"dynamics={options.dynamics} needs the environment: use acting.planning.make_player")
-    plan = make_plan(spec, options, trained_depth)
+    plan = make_plan(spec, options, trained_depth, default_scale(model, spec))
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
         expand = partial(_expand, model, spec, discount)
@@ -116,8 +118,17 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     return search
 
 
-def make_plan(spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None) -> Plan:
+def default_scale(model: Model, spec: EnvSpec) -> float:
+    """How loud values are in Gumbel search where nobody says: louder in a game whose board the model shows."""
+    return GUMBEL_SHOWN if spec.value_bounds is not None and model.reconstruct is not None else GUMBEL_SCALE
+
+
+def make_plan(
+    spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None, scale: float = GUMBEL_SCALE
+) -> Plan:
     """The search itself, which knows neither the model nor the environment: `expand` is a step of either.
+
+    scale: the default of `options.value_scale`, but for values that are scaled by their siblings.
 
     Raises ValueError as `make_search` does.
     """
@@ -129,7 +140,7 @@ def make_plan(spec: EnvSpec, options: SearchOptions, trained_depth: int | None =
         _policy(options.kind),
         num_simulations=options.simulations,
         max_depth=trained_depth if options.max_depth is None else options.max_depth,
-        qtransform=_scaled_values(options, spec),
+        qtransform=_scaled_values(options, spec, scale),
     )
 
     def plan(params: Params, root: mctx.RootFnOutput, expand: Expand, legal: Array, key: Key) -> SearchResult:
@@ -203,7 +214,7 @@ def _policy(kind: Kind) -> Callable[..., Any]:
     return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
 
 
-def _scaled_values(options: SearchOptions, spec: EnvSpec) -> Callable[[mctx.Tree, Array], Array]:
+def _scaled_values(options: SearchOptions, spec: EnvSpec, scale: float) -> Callable[[mctx.Tree, Array], Array]:
     """(tree, node) -> what the actions there [A] are worth beside the logits of the prior: mctx's `qtransform`."""
     kind, by, loud = options.kind, options.value_range, options.value_scale
     if by == "known" and spec.value_bounds is None:
@@ -219,8 +230,10 @@ def _scaled_values(options: SearchOptions, spec: EnvSpec) -> Callable[[mctx.Tree
         low, high = _bounds(tree, spec.two_player) if known is None else known
         if kind == "muzero":
             return mctx.qtransform_by_min_max(tree, node, min_value=low, max_value=high)
-        scale = (GUMBEL_SCALE if loud is None else loud) * 2.0 / (high - low)
-        return mctx.qtransform_completed_by_mix_value(tree, node, value_scale=scale, rescale_values=False)
+        unit = (high - low) / 2.0
+        return mctx.qtransform_completed_by_mix_value(
+            tree, node, value_scale=(scale if loud is None else loud) / unit, rescale_values=False
+        )
 
     return scaled
 

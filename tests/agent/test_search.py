@@ -12,7 +12,7 @@ from helpers.table_models import STATES, table_model, tables
 from purejax_sc import config as config_module
 from purejax_sc import networks
 from purejax_sc.agent import losses
-from purejax_sc.agent.search import SearchOptions, make_improvement, make_search
+from purejax_sc.agent.search import SearchOptions, default_scale, make_improvement, make_search
 from purejax_sc.types import EnvSpec
 
 ONE, TWO = (EnvSpec(3, (1,), jnp.dtype(jnp.float32), two_player) for two_player in (False, True))
@@ -214,6 +214,21 @@ def test_the_scale_of_gumbel_search_can_be_chosen(scale):
     assert one_of_each_visited([0.30, 0.34], "known", GAME, scale) == pytest.approx(51 * scale * 0.04, abs=1e-3)
     siblings = one_of_each_visited([0.30, 0.34], "siblings", GAME, scale)
     assert siblings == pytest.approx(51 * scale * 0.04 / (0.34 - 0.64 / 3), abs=1e-2)
+
+
+def test_values_are_louder_by_default_in_a_game_whose_board_the_model_shows():
+    shows = table_model()._replace(reconstruct=lambda dynamics, z: z)
+    params, e = tables([[1], [1]], rewards=[[0.30, 0.34]]), jnp.tile(jnp.eye(STATES)[0], (ROOTS, 1))
+    legal = jnp.array([[True, True, False]] * ROOTS)
+
+    def advantage(model, **options):
+        search = make_search(model, GAME, SearchOptions(2, "gumbel", **options))
+        weights = jax.jit(search)(params, e, legal, jax.random.key(0), 1.0).weights
+        return np.log(weights[0, 1] / weights[0, 0])
+
+    np.testing.assert_allclose(advantage(shows), 51 * 1.0 * 0.04, rtol=1e-3)
+    np.testing.assert_allclose(advantage(shows, value_scale=0.1), 51 * 0.1 * 0.04, rtol=1e-3)
+    assert default_scale(shows, ONE) == default_scale(table_model(), GAME) == 0.1
 
 
 def test_a_scale_without_effect_is_refused():
