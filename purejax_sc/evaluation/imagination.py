@@ -5,7 +5,8 @@ They are held against the rewards that were then paid, the root value v(s_{t+k})
 the return-to-go, and against each other: the self-consistency error |v^k - G_{k:K}| (paper Eq. 8).
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.evaluation import real_play
 from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads, signed
-from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params, Scalar
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params, Scalar, Tree
 
 CHUNK = 32  # steps that are played, or imagined from, at once
 COLUMNS = {  # of the table by k -> what they are
@@ -63,6 +64,8 @@ class Imagined(NamedTuple):
             After the end of the episode they are 0; beyond a cut they are NaN, for nobody knows.
     real_action: int32 [K, T, N]; -1 where there is none any more.
     same:   bool [K + 1, T, N] the first k imagined actions were really taken, as long as there were any to take.
+    shown:  bool [K, T, N, *obs_shape[:-1], planes] the observations' first planes as the imagined states show them,
+            k = 1 .. K; None of a model that shows nothing (`muesli.reconstruct=0`).
 
     Values count for the player to move then, and rewards for the one who moved.
     """
@@ -80,6 +83,7 @@ class Imagined(NamedTuple):
     real_reward: Array
     real_action: Array
     same: Array
+    shown: Array | None
 
 
 def play(env: Env, model: Model, params: Params, key: Key, config: Config, options: ImaginationOptions) -> Play:
@@ -116,7 +120,7 @@ def imagine(
     v, log_pi = root_heads(model, params, played)
     actions = later(played.action, depth - 1)
 
-    def at_a_step(x: tuple[Array, Array, Array, Array, Key]) -> tuple[Array, ...]:
+    def at_a_step(x: tuple[Array, Array, Array, Array, Key]) -> tuple[Any, ...]:
         e, legal, log_pi, taken, key = x
         mu = make_mu(legal, taken, options)
         rollout = consistency.imagine(model, params, model.start(params.dynamics, e), log_pi, mu, key, depth)
@@ -125,12 +129,17 @@ def imagine(
         value = jnp.concatenate([jax.vmap(model.decode)(errors.prediction), model.decode(errors.end)[None]])
         every = jnp.broadcast_to(jnp.arange(spec.num_actions)[:, None], (spec.num_actions, len(e)))
         q = jax.lax.map(lambda action: look_ahead(model, params, e, action, spec, discount), every).T
-        return value, rollout.reward, errors.target, jnp.argmax(rollout.action, axis=-1).astype(jnp.int32), q
+        shown = None if model.reconstruct is None else show(params.dynamics, rollout.z[1:])
+        return value, rollout.reward, errors.target, jnp.argmax(rollout.action, axis=-1).astype(jnp.int32), shown, q
+
+    def show(dynamics: Tree, z: Array) -> Array:
+        assert model.reconstruct is not None
+        return jax.lax.map(partial(model.reconstruct, dynamics), z) > 0
 
     keys = jax.random.split(key, len(v))
     rows = (played.e, played.obs.legal, log_pi, jnp.moveaxis(actions, 0, 1), keys)
-    value, reward, target, action, q = jax.lax.map(at_a_step, rows, batch_size=CHUNK)
-    value, reward, target, action = (jnp.moveaxis(x, 0, 1) for x in (value, reward, target, action))
+    *by_k, q = jax.lax.map(at_a_step, rows, batch_size=CHUNK)
+    value, reward, target, action, shown = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), by_k)
     real_value, real_return, real_reward, real_action = _what_came(played, acted, v, depth, discount)
     followed = jnp.cumprod((action == real_action) | (real_action < 0), axis=0, dtype=jnp.int32)
     return Imagined(
@@ -147,6 +156,7 @@ def imagine(
         real_reward=real_reward,
         real_action=real_action,
         same=jnp.concatenate([jnp.ones_like(acted)[None], followed.astype(bool)]),
+        shown=shown,
     )
 
 
@@ -229,5 +239,6 @@ def first_alone(x: Imagined) -> Imagined:
     """The first environment's episode: the axis N goes, and T is the steps that were acted. Of NumPy arrays."""
     steps = int(x.acted[:, 0].sum())
     by_action = {name: getattr(x, name)[:steps, 0] for name in ("policy", "q", "legal")}
-    others = {name: value[..., :steps, 0] for name, value in x._asdict().items() if name not in by_action}
-    return x._replace(**by_action, **others)
+    shown = None if x.shown is None else x.shown[:, :steps, 0]
+    others = {name: value[..., :steps, 0] for name, value in x._asdict().items() if name not in (*by_action, "shown")}
+    return x._replace(**by_action, **others, shown=shown)

@@ -23,6 +23,7 @@ FILM_REPORT = 20  # steps after which it is said how far the film has come
 SIZE, FILM_DPI = (11.0, 6.2), 96  # of the figure in inches, pixels of a film per inch
 WINDOW = 100  # steps on the axis of time
 MOST_ACTIONS = 10  # side by side
+SHOWN_COLUMNS = 5  # pictures of the model side by side
 # What the axis of a panel shows at least, as a share of the episode's range of values and as a number: smaller wiggles
 # look small.
 LEAST_SHARE, LEAST = 0.1, 1e-3
@@ -37,6 +38,8 @@ class Scene(NamedTuple):
     imagined: NumPy arrays of this episode, see `imagination.first_alone`.
     sc_error, value_gap: [K + 1] means over all episodes that were played, NaN where there is none.
     frames: uint8 [T, height, width, 3], or None where observations are no picture.
+    shown:  uint8 [K, T, height, width, 3], what the model shows of the states that it imagines, k = 1 .. K; None of a
+            model that shows nothing.
     """
 
     env: str
@@ -47,6 +50,7 @@ class Scene(NamedTuple):
     sc_error: np.ndarray
     value_gap: np.ndarray
     frames: np.ndarray | None
+    shown: np.ndarray | None = None
 
 
 def draw(scene: Scene, suffix: str, step: int | None, say: Say = lambda text: None) -> bytes:
@@ -91,12 +95,16 @@ def draw_step(scene: Scene, t: int) -> Figure:
 
 
 def _left(figure: Figure, place: SubplotSpec, scene: Scene, t: int) -> None:
-    """The frame, the policy and the action values, one above the other."""
-    pictured = scene.frames is not None
-    grid = place.subgridspec(2 + pictured, 1, height_ratios=(*((1.7,) if pictured else ()), 1, 1), hspace=0.55)
-    if scene.frames is not None:
-        axes = figure.add_subplot(grid[0])
-        axes.imshow(scene.frames[t], interpolation="nearest")
+    """The frame and what the model shows, the policy and the action values, one above the other."""
+    views = [] if scene.frames is None else [(1.7, "", scene.frames[t])]
+    if scene.shown is not None:
+        views.append((0.8, "the model shows, k = 1 ..", render.strip(scene.shown[:, t], SHOWN_COLUMNS)))
+    heights = [height for height, _, _ in views]
+    grid = place.subgridspec(len(views) + 2, 1, height_ratios=(*heights, 1, 1), hspace=0.55)
+    for i, (_, title, picture) in enumerate(views):
+        axes = figure.add_subplot(grid[i])
+        axes.imshow(picture, interpolation="nearest")
+        axes.set_title(title)
         axes.set_axis_off()
     above, below = (figure.add_subplot(grid[i]) for i in (-2, -1))
     _bars(above, below, scene.imagined, t)

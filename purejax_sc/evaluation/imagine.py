@@ -62,15 +62,17 @@ def imagine(
     say(f"seed {agents.seeds[row]}: {options.episodes} episode(s), {options.depth} imagined steps from every real one")
     frames, imagined, by_k = look(config, env, params, key, options, say)
     if image is not None:
+        alone = imagination.first_alone(imagined)
         scene = Scene(
             env=config.env,
             seed=agents.seeds[row],
             acting="sampled" if options.sampled else "greedy",
             two_player=env.spec.two_player,
-            imagined=imagination.first_alone(imagined),
+            imagined=alone,
             sc_error=by_k["sc_error"],
             value_gap=by_k["value_gap"],
             frames=pictures(config, env, frames, say),
+            shown=shown_pictures(config, env, alone.shown),
         )
         replace_file(image, imagination_figure.draw(scene, image.suffix, step, say))
     return {
@@ -107,6 +109,18 @@ def was_cut(imagined: Imagined) -> np.ndarray:
     """bool [N]: of the first episodes, which did not end by the rules but were cut, or ended by a time limit."""
     last = np.asarray(imagined.acted).sum(axis=0) - 1
     return np.isnan(np.asarray(imagined.real_value)[1, last, np.arange(len(last))])
+
+
+def shown_pictures(config: Config, env: Env, shown: Array | None) -> np.ndarray | None:
+    """What the model shows [K, T, *obs_shape[:-1], planes] as uint8 [K, T, height, width, 3]; None if that is none.
+
+    Some drawers tell by the step whose turn it is: the states k steps on begin at step k.
+    """
+    if shown is None:
+        return None
+    draw, bits = render.make_drawer(config.env, env.spec), np.asarray(shown)
+    begins = (np.zeros((k, *bits.shape[2:]), bool) for k in range(1, len(bits) + 1))
+    return np.stack([draw(np.concatenate([begin, x]))[len(begin) :] for begin, x in zip(begins, bits, strict=True)])
 
 
 def pictures(config: Config, env: Env, frames: np.ndarray, say: Say) -> np.ndarray | None:

@@ -116,11 +116,11 @@ def film(frames: Iterable[np.ndarray], seconds: float) -> bytes:
     return buffer.getvalue()
 
 
-def strip(frames: np.ndarray) -> np.ndarray:
+def strip(frames: np.ndarray, columns: int = STRIP_COLUMNS) -> np.ndarray:
     """Frames uint8 [T, H, W, 3] side by side on white, line by line: one picture [height, width, 3]."""
     chosen = np.unique(np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int))
     tiles = _enlarged(frames[chosen], STRIP_SIDE)
-    columns = min(len(tiles), STRIP_COLUMNS)
+    columns = min(len(tiles), columns)
     rows = -(-len(tiles) // columns)
     height, width = (side + STRIP_GAP for side in tiles.shape[1:3])
     picture = np.full((STRIP_GAP + rows * height, STRIP_GAP + columns * width, 3), 255, np.uint8)

@@ -133,6 +133,19 @@ def test_an_episode_that_is_cut_bears_its_last_root_value() -> None:
     assert by_k["value_gap"][1:] == [0, 0]
 
 
+def test_what_the_model_shows_is_that_of_the_imagined_states() -> None:
+    # One-hot states, of which it shows the first two; after the first step it stays where it is.
+    shows = MODEL._replace(reconstruct=lambda dynamics, z: z[:, :2] - 0.5)
+    how = ImaginationOptions(episodes=2, depth=2)
+    env, params = corridor(), agent(logits=STAY)
+    played = imagination.play(env, shows, params, jax.random.key(0), CONFIG, how)
+    found = imagination.imagine(shows, params, env.spec, played, jax.random.key(1), GAMMA, how)
+    first = imagination.first_alone(jax.device_get(found))
+    in_1, elsewhere = [False, True], [False, False]
+    assert first.shown.tolist() == [[in_1, elsewhere, elsewhere]] * 2  # of states 1, 2 and the end
+    assert look(params)[0].shown is None
+
+
 def test_only_first_episodes_count_up_to_what_is_known() -> None:
     discount = [[1, 1, 1, 1], [0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 0]]  # ends, time limit, goes on, ends at last
     valid = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
@@ -215,6 +228,30 @@ def test_the_picture_says_what_the_numbers_say() -> None:
     assert marks == [[0.75, 1.5]]
 
 
+def test_what_the_model_shows_is_drawn_below_what_is_seen() -> None:
+    frames, shown = np.zeros((3, 2, 2, 3), np.uint8), np.full((2, 3, 2, 2, 3), 90, np.uint8)
+    figure = imagination_figure.draw_step(scene(frames=frames, shown=shown), 1)
+    seen, said = figure.axes[:2]
+    assert said.get_title() == "the model shows, k = 1 .."
+    pixels = said.images[0].get_array()
+    assert sorted(np.unique(pixels)) == [90, 255]
+    assert pixels.shape[1] > 1.9 * pixels.shape[0]  # two pictures, side by side
+    assert (seen.images[0].get_array() == 0).all()
+
+
+def test_a_game_that_the_model_shows_keeps_the_colours_of_its_sides() -> None:
+    # The planes are those of the mover and of the other: one stone of who began, seen after one step and after two.
+    spec = EnvSpec(4, (2, 2, 2), np.dtype(bool), two_player=True)
+    stone = np.zeros((2, 1, 2, 2, 2), bool)  # K = 2, of the first state alone
+    stone[0, 0, 0, 0, 1] = stone[1, 0, 0, 0, 0] = True  # the other one's, and then the mover's
+    game = Env(spec, None, None)
+    once, twice = imagine.shown_pictures(CONFIG, game, stone)
+    np.testing.assert_array_equal(once, twice)
+    assert (once[0] == 20).any()  # dark
+    assert not (once[0] == 240).any()
+    assert imagine.shown_pictures(CONFIG, game, None) is None
+
+
 def test_a_film_begins_where_it_is_told_and_can_be_followed(tmp_path) -> None:
     said: list[str] = []
     (tmp_path / "film.gif").write_bytes(imagination_figure.draw(scene(), ".gif", 1, said.append))
@@ -282,6 +319,17 @@ def test_the_command_prints_a_table_and_draws_a_film(here, capsys) -> None:
     with Image.open("film.gif") as film:
         assert film.n_frames == 2
     assert contents() == before | {Path("film.gif")}
+
+
+def test_a_model_that_shows_the_board_is_drawn_with_it(here, monkeypatch) -> None:
+    tiny = {"network": {"kind": "mlp", "width": 8, "head_width": 0}}
+    muesli = {"bins": 5, "unroll": 2, "reconstruct": 2}
+    agents.save(agents.untrained(from_tree({"env": "pgx/tic_tac_toe", **tiny, "muesli": muesli})), here / "game")
+    drawn = []
+    monkeypatch.setattr(imagination_figure, "draw", lambda scene, *_: drawn.append(scene) or b"")
+    assert main(shlex.split("imagine game --episodes 1 --render step.png")) == 0
+    [scene] = drawn
+    assert scene.shown.shape == (2, len(scene.imagined.acted), *scene.frames.shape[1:])
 
 
 def test_what_is_no_picture_is_drawn_without_frames(here, capsys) -> None:
