@@ -62,7 +62,7 @@ def imagine(
     say(f"seed {agents.seeds[row]}: {options.episodes} episode(s), {options.depth} imagined steps from every real one")
     frames, imagined, by_k = look(config, env, params, key, options, say)
     if image is not None:
-        alone = imagination.first_alone(imagined)
+        alone, drawn = imagination.first_alone(imagined), pictures(config, env, frames, say)
         scene = Scene(
             env=config.env,
             seed=agents.seeds[row],
@@ -71,8 +71,8 @@ def imagine(
             imagined=alone,
             sc_error=by_k["sc_error"],
             value_gap=by_k["value_gap"],
-            frames=pictures(config, env, frames, say),
-            shown=shown_pictures(config, env, alone.shown),
+            frames=drawn,
+            shown=None if drawn is None else shown_pictures(config, env, alone.shown),
         )
         replace_file(image, imagination_figure.draw(scene, image.suffix, step, say))
     return {

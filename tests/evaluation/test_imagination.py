@@ -328,8 +328,10 @@ def test_a_model_that_shows_the_board_is_drawn_with_it(here, monkeypatch) -> Non
     drawn = []
     monkeypatch.setattr(imagination_figure, "draw", lambda scene, *_: drawn.append(scene) or b"")
     assert main(shlex.split("imagine game --episodes 1 --render step.png")) == 0
-    [scene] = drawn
-    assert scene.shown.shape == (2, len(scene.imagined.acted), *scene.frames.shape[1:])
+    assert drawn[0].shown.shape == (2, len(drawn[0].imagined.acted), *drawn[0].frames.shape[1:])
+    monkeypatch.setattr(imagine, "pictures", lambda *_: None)  # as of observations that are no picture
+    assert main(shlex.split("imagine game --episodes 1 --render another.png")) == 0
+    assert drawn[1].shown is None
 
 
 def test_what_is_no_picture_is_drawn_without_frames(here, capsys) -> None:
