@@ -34,7 +34,7 @@ def make_player(config: Config, model: Model, env: Env, search: SearchOptions, p
     """An agent of `config` that searches. Raises ValueError as `agent.search.make_plan` does."""
     if search.dynamics == "model":
         return episodes.agent(model, episodes.make_choices(config, model, env.spec, search)["search"], params)
-    plan = make_plan(env.spec, search, config.muesli.unroll, default_scale(model, env.spec))
+    plan = make_plan(env.spec, search, config.muesli.unroll, default_scale(model))
     expand = partial(_expand, env, model, config.hyper.discount)
 
     def act(state: Tree, obs: Observation, memory: Tree, key: Key) -> tuple[Array, Tree]:

@@ -25,8 +25,8 @@ Dynamics = Literal["model", "environment"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # How loud a value is beside the prior in Gumbel search, c_scale of Danihelka et al. 2022: per half of the range that
-# values are scaled by, which is that of a game's result; of a game's model that shows the board, which is a better one;
-# and, scaled by their siblings, for two players and for one.
+# values are scaled by, which is that of a game's result; the same over a model that shows the game's board, which is a
+# better one; and, scaled by their siblings, for two players and for one.
 GUMBEL_SCALE = 0.1
 GUMBEL_SHOWN = 1.0
 GUMBEL_SIBLINGS = {True: 1.0, False: 0.1}
@@ -109,7 +109,7 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     """
     if options.dynamics != "model":
         raise ValueError(f"dynamics={options.dynamics} needs the environment: use acting.planning.make_player")
-    plan = make_plan(spec, options, trained_depth, default_scale(model, spec))
+    plan = make_plan(spec, options, trained_depth, default_scale(model))
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
         expand = partial(_expand, model, spec, discount)
@@ -118,9 +118,9 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     return search
 
 
-def default_scale(model: Model, spec: EnvSpec) -> float:
-    """How loud values are in Gumbel search where nobody says: louder in a game whose board the model shows."""
-    return GUMBEL_SHOWN if spec.value_bounds is not None and model.reconstruct is not None else GUMBEL_SCALE
+def default_scale(model: Model) -> float:
+    """How loud values of known bounds are in Gumbel search where nobody says: louder if the model shows the board."""
+    return GUMBEL_SCALE if model.reconstruct is None else GUMBEL_SHOWN
 
 
 def make_plan(
@@ -128,7 +128,7 @@ def make_plan(
 ) -> Plan:
     """The search itself, which knows neither the model nor the environment: `expand` is a step of either.
 
-    scale: the default of `options.value_scale`, but for values that are scaled by their siblings.
+    scale: the default of `options.value_scale` where values are scaled by known bounds.
 
     Raises ValueError as `make_search` does.
     """
@@ -225,15 +225,16 @@ def _scaled_values(options: SearchOptions, spec: EnvSpec, scale: float) -> Calla
         loud = GUMBEL_SIBLINGS[spec.two_player] if loud is None else loud
         return partial(mctx.qtransform_completed_by_mix_value, value_scale=loud)
 
+    known = None if by == "tree" else spec.value_bounds
+    if loud is None:
+        loud = GUMBEL_SCALE if known is None else scale
+
     def scaled(tree: mctx.Tree, node: Array) -> Array:
-        known = None if by == "tree" else spec.value_bounds
         low, high = _bounds(tree, spec.two_player) if known is None else known
         if kind == "muzero":
             return mctx.qtransform_by_min_max(tree, node, min_value=low, max_value=high)
-        unit = (high - low) / 2.0
-        return mctx.qtransform_completed_by_mix_value(
-            tree, node, value_scale=(scale if loud is None else loud) / unit, rescale_values=False
-        )
+        per_unit = loud * 2.0 / (high - low)
+        return mctx.qtransform_completed_by_mix_value(tree, node, value_scale=per_unit, rescale_values=False)
 
     return scaled
 

@@ -5,7 +5,6 @@ They are held against the rewards that were then paid, the root value v(s_{t+k})
 the return-to-go, and against each other: the self-consistency error |v^k - G_{k:K}| (paper Eq. 8).
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.evaluation import real_play
 from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads, signed
-from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params, Scalar, Tree
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params, Scalar
 
 CHUNK = 32  # steps that are played, or imagined from, at once
 COLUMNS = {  # of the table by k -> what they are
@@ -64,8 +63,9 @@ class Imagined(NamedTuple):
             After the end of the episode they are 0; beyond a cut they are NaN, for nobody knows.
     real_action: int32 [K, T, N]; -1 where there is none any more.
     same:   bool [K + 1, T, N] the first k imagined actions were really taken, as long as there were any to take.
-    shown:  bool [K, T, N, *obs_shape[:-1], planes] the observations' first planes as the imagined states show them,
-            k = 1 .. K; None of a model that shows nothing (`muesli.reconstruct=0`).
+    shown:  bool [K, T, *obs_shape[:-1], planes] of the first environment alone, for a picture: the observations' first
+            planes as the imagined states show them, k = 1 .. K; None of a model that shows nothing
+            (`muesli.reconstruct=0`).
 
     Values count for the player to move then, and rewards for the one who moved.
     """
@@ -129,12 +129,8 @@ def imagine(
         value = jnp.concatenate([jax.vmap(model.decode)(errors.prediction), model.decode(errors.end)[None]])
         every = jnp.broadcast_to(jnp.arange(spec.num_actions)[:, None], (spec.num_actions, len(e)))
         q = jax.lax.map(lambda action: look_ahead(model, params, e, action, spec, discount), every).T
-        shown = None if model.reconstruct is None else show(params.dynamics, rollout.z[1:])
+        shown = None if model.reconstruct is None else model.reconstruct(params.dynamics, rollout.z[1:, 0]) > 0
         return value, rollout.reward, errors.target, jnp.argmax(rollout.action, axis=-1).astype(jnp.int32), shown, q
-
-    def show(dynamics: Tree, z: Array) -> Array:
-        assert model.reconstruct is not None
-        return jax.lax.map(partial(model.reconstruct, dynamics), z) > 0
 
     keys = jax.random.split(key, len(v))
     rows = (played.e, played.obs.legal, log_pi, jnp.moveaxis(actions, 0, 1), keys)
@@ -239,6 +235,6 @@ def first_alone(x: Imagined) -> Imagined:
     """The first environment's episode: the axis N goes, and T is the steps that were acted. Of NumPy arrays."""
     steps = int(x.acted[:, 0].sum())
     by_action = {name: getattr(x, name)[:steps, 0] for name in ("policy", "q", "legal")}
-    shown = None if x.shown is None else x.shown[:, :steps, 0]
+    shown = None if x.shown is None else x.shown[:, :steps]
     others = {name: value[..., :steps, 0] for name, value in x._asdict().items() if name not in (*by_action, "shown")}
     return x._replace(**by_action, **others, shown=shown)

@@ -12,7 +12,7 @@ from helpers.table_models import STATES, table_model, tables
 from purejax_sc import config as config_module
 from purejax_sc import networks
 from purejax_sc.agent import losses
-from purejax_sc.agent.search import SearchOptions, default_scale, make_improvement, make_search
+from purejax_sc.agent.search import SearchOptions, make_improvement, make_search
 from purejax_sc.types import EnvSpec
 
 ONE, TWO = (EnvSpec(3, (1,), jnp.dtype(jnp.float32), two_player) for two_player in (False, True))
@@ -228,7 +228,8 @@ def test_values_are_louder_by_default_in_a_game_whose_board_the_model_shows():
 
     np.testing.assert_allclose(advantage(shows), 51 * 1.0 * 0.04, rtol=1e-3)
     np.testing.assert_allclose(advantage(shows, value_scale=0.1), 51 * 0.1 * 0.04, rtol=1e-3)
-    assert default_scale(shows, ONE) == default_scale(table_model(), GAME) == 0.1
+    # by what the tree holds, 0, 0.30 and 0.34 for either side, as of any model
+    np.testing.assert_allclose(advantage(shows, value_range="tree"), 51 * 0.2 * 0.04 / 0.68, rtol=1e-3)
 
 
 def test_a_scale_without_effect_is_refused():
