@@ -17,7 +17,7 @@ HEAD_PLANES = 8  # of the 1x1 convolution that opens a head
 class MuzeroOptions(NetworkConfig):
     kind: str = "muzero"
     channels: tuple[Positive, ...] = (256,)
-    """One number: the planes of all convolutions."""
+    """Planes of all convolutions, or two numbers: those of the encoder and those of the model."""
     blocks: Repeats = 6
     """Residual blocks in the encoder and again in the dynamics."""
     conv: Form = "auto"
@@ -114,6 +114,29 @@ class PlaneDynamics(nn.Module):
         return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
+class NarrowerDynamics(nn.Module):
+    """A model of other planes than the encoder's: a 1x1 convolution leads from e [M, H, W, C] to z [M, H, W, planes].
+
+    The encoder runs once for a state, the model for every action that is looked at and for every step of an unroll or
+    of a search: planes of the encoder cost less than planes of the model.
+    """
+
+    planes: int
+    blocks: int
+    conv: Form
+
+    def setup(self) -> None:
+        self.norm = board_norm()
+        self.enter = Conv(self.planes, kernel_size=(1, 1))
+        self.model = PlaneDynamics(self.planes, self.blocks, self.conv)
+
+    def start(self, e: Array) -> Array:
+        return min_max(self.enter(self.norm(e)))
+
+    def __call__(self, z: Array, a: Array) -> Array:
+        return self.model(z, a)
+
+
 class PlaneHead(nn.Module):
     """[M, H, W, planes] -> logits [M, outputs]: a 1x1 convolution, then a head on all points together.
 
@@ -152,15 +175,16 @@ class PlaneDecoder(nn.Module):
 def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
     """Residual towers on the board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
     points = points_of(spec.num_actions, *image_shape(network, spec))
-    if len(network.channels) != 1:
+    if len(network.channels) > 2:
         raise ConfigError(
-            f"network.kind=muzero has one number of planes, but network.channels={list(network.channels)}: set"
-            f" network.channels=[{network.channels[0]}]"
+            f"network.kind=muzero has one number of planes, or two, but network.channels={list(network.channels)}: set"
+            f" network.channels={list(network.channels[:2])} for the encoder and the model"
         )
-    size = (network.channels[0], network.blocks, network.conv)
+    seen, modelled = network.channels[0], network.channels[-1]
+    dynamics = PlaneDynamics if seen == modelled else NarrowerDynamics
     return Parts(
-        encoder=FeedForward(PlaneTorso(*size)),
-        dynamics=PlaneDynamics(*size),
+        encoder=FeedForward(PlaneTorso(seen, network.blocks, network.conv)),
+        dynamics=dynamics(modelled, network.blocks, network.conv),
         head=lambda outputs, init: PlaneHead(outputs, network.head_width, init),
         policy_head=lambda outputs, init: PlaneHead(outputs, network.head_width, init, points),
         decoder=PlaneDecoder,

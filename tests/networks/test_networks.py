@@ -33,6 +33,7 @@ NETWORKS = {
     "impala": network_of(kind="impala", width=16, head_width=8, channels=(4,), model_width=6),
     "resnet": network_of(kind="resnet", width=16, head_width=8, channels=(4, 4)),
     "muzero": network_of(kind="muzero", head_width=8, channels=(4,), blocks=1),
+    "wide muzero": network_of(kind="muzero", head_width=8, channels=(6, 4), blocks=1),
 }
 LATENTS = {  # shapes of e and z
     "mlp": ((16,), (16,)),
@@ -40,6 +41,7 @@ LATENTS = {  # shapes of e and z
     "impala": ((16,), (12,)),
     "resnet": ((16,), (16,)),
     "muzero": ((12, 12, 4), (12, 12, 4)),
+    "wide muzero": ((12, 12, 6), (12, 12, 4)),
 }
 
 
@@ -186,7 +188,7 @@ def lowered(function, arguments, platform):
     return export.export(jax.jit(function), platforms=[platform])(*arguments).mlir_module()
 
 
-@pytest.mark.parametrize("kind", ["minatar", "impala", "muzero"])
+@pytest.mark.parametrize("kind", ["minatar", "impala", "muzero", "wide muzero"])
 def test_form_of_the_convolutions_is_chosen_by_the_config_and_leaves_the_parameters(kind):
     _, params = built(kind)
     used = {}
@@ -492,6 +494,27 @@ def test_board_game_model_reads_stones_and_pass():
     assert np.max(z_next) == pytest.approx(1.0, abs=1e-4)
 
 
+def test_a_model_narrower_than_its_encoder_is_the_model_alone_behind_a_convolution():
+    """The same parameters as those of one number of planes, and what leads to them."""
+    wide, alone = (make(NETWORKS[kind]) for kind in ("wide muzero", "muzero"))
+    params, of_alone = (jax.jit(model.init)(jax.random.key(0)) for model in (wide, alone))
+    model = params.dynamics["params"]["model"]
+    assert jax.tree.map(jnp.shape, model) == jax.tree.map(jnp.shape, of_alone.dynamics["params"])
+    assert params.dynamics["params"]["enter"]["kernel"].shape == (1, 1, 6, 4)
+
+    rng = np.random.default_rng(0)
+    z, a = jnp.asarray(rng.uniform(size=(2, 12, 12, 4)), jnp.float32), jnp.eye(A)[:2]
+    np.testing.assert_allclose(
+        jax.jit(wide.step)(params.dynamics, params.reward, z, a)[0],
+        jax.jit(alone.step)({"params": model}, of_alone.reward, z, a)[0],
+        atol=1e-5,
+    )
+    start = jax.jit(wide.start)(params.dynamics, jnp.asarray(rng.uniform(size=(2, 12, 12, 6)), jnp.float32))
+    assert start.shape == z.shape
+    np.testing.assert_allclose(jnp.min(start, axis=(1, 2, 3)), 0.0, atol=1e-6)
+    np.testing.assert_allclose(jnp.max(start, axis=(1, 2, 3)), 1.0, atol=1e-4)
+
+
 def test_normalisations_by_hand():
     # Mean 2, deviations -1 and 1, variance 1.   Range 1 to 5: 0, 1/4, 1/2, 1.
     np.testing.assert_allclose(standardise(jnp.array([[1.0, 3.0]])), [[-1.0, 1.0]], rtol=1e-5)
@@ -551,7 +574,7 @@ def test_linear_heads_have_one_layer():
             (12, 10, 1),
             "network.patch=4 does not divide a 12x10 frame",
         ),
-        ({"kind": "muzero", "channels": (8, 16)}, (3, 3, 2), r"set network.channels=\[8\]"),
+        ({"kind": "muzero", "channels": (8, 4, 2)}, (3, 3, 2), r"set network.channels=\[8, 4\]"),
     ],
 )
 def test_impossible_sizes_are_refused_with_a_cure(network, obs_shape, cure):
