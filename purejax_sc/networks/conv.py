@@ -24,9 +24,11 @@ Padding = Literal["SAME", "VALID"]
 WIDEST_TILE = 4  # output columns of a banded product
 # Where bands beat plain patches on a CPU: with few channels the patches of single columns make narrow products.
 NARROW, FEW_CHANNELS = 16, 32
-# Where whole images beat both in batches of hundreds: on boards of few points a third of a 3x3 kernel's matrix is not
-# zero, and what is multiplied in vain costs less than copies of patches, unless these are of very few channels.
+# Where whole images beat both: on boards of few points a third of a 3x3 kernel's matrix is not zero, and what is
+# multiplied in vain costs less than copies of patches, unless these are of very few channels. The matrix has to be made
+# first, which only many images are worth: not the few that act, whose search takes such a step many times.
 SMALL_BOARD, SMALL_IMAGE, CHANNELS_TO_COPY = 49, 400, 8  # points; numbers before and after; channels
+MANY_IMAGES = 128
 
 
 class Conv(nn.Module):
@@ -54,7 +56,7 @@ class Conv(nn.Module):
 
 def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
     """The form that is fastest on the platform that the program is lowered for, which need not be the one at hand."""
-    form = FORMS[choose_form(x.shape[1], x.shape[2], kernel.shape)]
+    form = FORMS[choose_form(*x.shape[:3], kernel.shape)]
     if kernel.shape[1] == 1:
         return form(x, kernel, strides, padding)
     # both are traced, and all but one are dropped when the platform is known
@@ -62,14 +64,16 @@ def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Paddin
     return jax.lax.platform_dependent(x, kernel, cpu=on_cpu, default=elsewhere)
 
 
-def choose_form(height: int, width: int, kernel: tuple[int, ...]) -> Literal["matmul", "banded", "dense"]:
-    """The fastest form on a CPU for images of this height and width and a kernel [h, w, C, features]."""
+def choose_form(
+    images: int, height: int, width: int, kernel: tuple[int, ...]
+) -> Literal["matmul", "banded", "dense"]:
+    """The fastest form on a CPU for so many images of this height and width and a kernel [h, w, C, features]."""
     _, kernel_width, channels, features = kernel
     if kernel_width == 1:
         return "matmul"  # its patches are the image
     points = height * width
     small = points <= SMALL_BOARD and points * max(channels, features) <= SMALL_IMAGE
-    if small and channels >= CHANNELS_TO_COPY:
+    if small and images >= MANY_IMAGES and channels >= CHANNELS_TO_COPY:
         return "dense"
     return "banded" if width <= NARROW and channels <= FEW_CHANNELS else "matmul"
 

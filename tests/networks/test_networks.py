@@ -212,25 +212,26 @@ def gradients_of_seeds(form, kernels, images):
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "kernel", "form"),
+    ("images", "height", "width", "kernel", "form"),
     [
-        (5, 5, (3, 3, 10, 8), "dense"),  # a model's convolution on planes
-        (5, 5, (3, 3, 17, 32), "banded"),
-        (6, 7, (3, 3, 2, 64), "banded"),  # patches of two channels are small, and 64 features many
-        (9, 9, (3, 3, 8, 8), "banded"),
-        (9, 9, (3, 3, 256, 256), "matmul"),
-        (5, 5, (1, 1, 8, 8), "matmul"),
+        (264, 5, 5, (3, 3, 10, 8), "dense"),  # a model's convolution on planes
+        (8, 5, 5, (3, 3, 10, 8), "banded"),  # in a search of those that act
+        (264, 5, 5, (3, 3, 17, 32), "banded"),
+        (264, 6, 7, (3, 3, 2, 64), "banded"),  # patches of two channels are small, and 64 features many
+        (264, 9, 9, (3, 3, 8, 8), "banded"),
+        (264, 9, 9, (3, 3, 256, 256), "matmul"),
+        (264, 5, 5, (1, 1, 8, 8), "matmul"),
     ],
 )
-def test_form_of_a_convolution_on_a_cpu(height, width, kernel, form):
-    assert choose_form(height, width, kernel) == form
+def test_form_of_a_convolution_on_a_cpu(images, height, width, kernel, form):
+    assert choose_form(images, height, width, kernel) == form
 
 
 @pytest.mark.parametrize(("width", "channels", "form"), [(6, 8, "dense"), (8, 3, "banded"), (20, 3, "matmul")])
 def test_what_is_for_accelerators_costs_a_cpu_nothing(width, channels, form):
     """The compiled gradients over seeds are those of the form alone: the same operations, numbers and memory."""
     rng = np.random.default_rng(0)
-    kernels, images = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 3, channels, 4), (2, 6, width, channels)))
+    kernels, images = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 3, channels, 4), (128, 6, width, channels)))
     auto, alone = (
         jax.jit(functools.partial(gradients_of_seeds, form)).lower(kernels, images).compile() for form in ("auto", form)
     )
