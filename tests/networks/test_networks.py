@@ -231,7 +231,8 @@ def test_form_of_a_convolution_on_a_cpu(images, height, width, kernel, form):
 def test_what_is_for_accelerators_costs_a_cpu_nothing(width, channels, form):
     """The compiled gradients over seeds are those of the form alone: the same operations, numbers and memory."""
     rng = np.random.default_rng(0)
-    kernels, images = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 3, channels, 4), (128, 6, width, channels)))
+    shapes = ((2, 3, 3, channels, 4), (128, 6, width, channels))
+    kernels, images = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
     auto, alone = (
         jax.jit(functools.partial(gradients_of_seeds, form)).lower(kernels, images).compile() for form in ("auto", form)
     )
