@@ -64,9 +64,7 @@ def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Paddin
     return jax.lax.platform_dependent(x, kernel, cpu=on_cpu, default=elsewhere)
 
 
-def choose_form(
-    images: int, height: int, width: int, kernel: tuple[int, ...]
-) -> Literal["matmul", "banded", "dense"]:
+def choose_form(images: int, height: int, width: int, kernel: tuple[int, ...]) -> Literal["matmul", "banded", "dense"]:
     """The fastest form on a CPU for so many images of this height and width and a kernel [h, w, C, features]."""
     _, kernel_width, channels, features = kernel
     if kernel_width == 1:
