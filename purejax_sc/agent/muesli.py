@@ -498,21 +498,22 @@ def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, live: 
 
 
 def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, inputs: Inputs) -> tuple[Array, Metrics]:
-    """How far the states z [(K + 1) * M, ...] are from showing the observations k steps on (N10): the cross-entropy of
-    their bits, summed over an observation and a mean over k.
+    """How far the states z [(K + 1) * M, ...] are from showing the observations k steps on, and beyond the end of an
+    episode nothing (N10): the cross-entropy of their bits, summed over an observation and a mean over k.
 
     reconstructed_k: share of the observations that are shown without a mistake.
     """
     assert model.reconstruct is not None  # `make_learner` has looked
-    frame, live = inputs.batch.obs.frame[:-1, ..., : cfg.reconstruct], inputs.entries.live
-    bits = jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, ..., planes]
+    frame, (_, live, known) = inputs.batch.obs.frame[:-1, ..., : cfg.reconstruct], inputs.entries
+    frames = jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, ..., planes]
+    points = tuple(range(live.mask.ndim, frames.ndim))
+    bits = frames & jnp.expand_dims(live.mask, points)
     logits = jnp.reshape(model.reconstruct(params.dynamics, z), bits.shape)
-    points = tuple(range(live.mask.ndim, bits.ndim))
     loss = jnp.sum(losses.binary_cross_entropy(logits, bits), axis=points)
     right = jnp.all((logits > 0) == bits, axis=points).astype(loss.dtype)
     mean = jax.vmap(masked_mean)
     shown = mean(right, *live)
-    return jnp.mean(mean(loss, *live)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
+    return jnp.mean(mean(loss, *known)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
 
 
 def _steps(entries: Counted, first: int, end: int | None) -> Counted:
