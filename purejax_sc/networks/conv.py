@@ -56,7 +56,8 @@ class Conv(nn.Module):
 
 def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
     """The form that is fastest on the platform that the program is lowered for, which need not be the one at hand."""
-    form = FORMS[choose_form(*x.shape[:3], kernel.shape)]
+    images, height, width, _ = x.shape
+    form = FORMS[choose_form(images, height, width, kernel.shape)]
     if kernel.shape[1] == 1:
         return form(x, kernel, strides, padding)
     # both are traced, and all but one are dropped when the platform is known
