@@ -21,7 +21,7 @@ from purejax_sc.evaluation.gtp import COLOURS, Reply, parse_vertex, printable, v
 
 PATIENCE = 2.0  # seconds that an engine gets for each way of ending
 TAIL = 300  # characters of an engine's error output that a message shows
-FLOOD = 2**20  # characters that an engine may write between two commands
+FLOOD = 2**24  # characters that an engine may write between two commands
 _KEEPER = Path(__file__).with_name("engine_keeper.py")
 
 # A reply begins with = or ?, perhaps with an id behind it. A line of ===== is decoration, so a space must follow.

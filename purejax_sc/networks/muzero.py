@@ -114,7 +114,7 @@ class PlaneDynamics(nn.Module):
         return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
-class NarrowerDynamics(nn.Module):
+class ProjectedDynamics(nn.Module):
     """A model of other planes than the encoder's: a 1x1 convolution leads from e [M, H, W, C] to z [M, H, W, planes].
 
     The encoder runs once for a state, the model for every action that is looked at and for every step of an unroll or
@@ -181,7 +181,7 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
             f" network.channels={list(network.channels[:2])} for the encoder and the model"
         )
     seen, modelled = network.channels[0], network.channels[-1]
-    dynamics = PlaneDynamics if seen == modelled else NarrowerDynamics
+    dynamics = PlaneDynamics if seen == modelled else ProjectedDynamics
     return Parts(
         encoder=FeedForward(PlaneTorso(seen, network.blocks, network.conv)),
         dynamics=dynamics(modelled, network.blocks, network.conv),

@@ -496,7 +496,7 @@ def test_board_game_model_reads_stones_and_pass():
     assert np.max(z_next) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_a_model_narrower_than_its_encoder_is_the_model_alone_behind_a_convolution():
+def test_a_model_of_other_planes_than_its_encoder_is_the_model_alone_behind_a_convolution():
     """The same parameters as those of one number of planes, and what leads to them."""
     wide, alone = (make(NETWORKS[kind]) for kind in ("wide muzero", "muzero"))
     params, of_alone = (jax.jit(model.init)(jax.random.key(0)) for model in (wide, alone))
