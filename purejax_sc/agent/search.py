@@ -28,7 +28,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 # values are scaled by, which is that of a game's result; the same over a model that shows the game's board, which is a
 # better one; and, scaled by their siblings, for two players and for one.
 GUMBEL_SCALE = 0.1
-GUMBEL_SHOWN = 1.0
+GUMBEL_SHOWN = 0.3
 GUMBEL_SIBLINGS = {True: 1.0, False: 0.1}
 
 

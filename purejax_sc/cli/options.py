@@ -107,8 +107,8 @@ def search(help_: str, many: bool = False, real: bool = False) -> Decorator:
         click.option(
             "--value-scale",
             type=Number(0),
-            help="Of gumbel: how loud values are beside the policy.  [default: 0.1 for half of their range, or 1 where"
-            " the model shows a game's board]",
+            help="Of gumbel: how loud values are beside the policy.  [default: 0.1 for half of their range, or 0.3"
+            " where the model shows a game's board]",
         ),
         *([dynamics] if real else []),
     )

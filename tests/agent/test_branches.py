@@ -7,32 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import references
-from helpers.batches import SPEC, A, B, T, batch_of, hyper_of
+from helpers.batches import SPEC, A, B, T, batch_of, branch_of, hyper_of
 from helpers.configs import small
 
 from purejax_sc.agent import muesli
 from purejax_sc.config import ConfigError
 from purejax_sc.networks import make_model
-from purejax_sc.types import Branch
 
 KEY = jax.random.key(1)
 TRIED = 2
 SHOWN = 3  # of the four planes
 BITS = SPEC._replace(obs_shape=(2, 3, 4), obs_dtype=np.dtype(bool))
 ONLY = dict.fromkeys(("reward_weight", "model_value_weight", "model_policy_weight", "reconstruction_weight"), 0.0)
-
-
-def branch_of(key):
-    """Random outcomes, a third of which end the episode."""
-    keys = jax.random.split(key, 5)
-    shape = (T, B, TRIED)
-    return Branch(
-        action=jax.random.randint(keys[0], shape, 0, A),
-        frame=jax.random.bernoulli(keys[1], 0.5, (*shape, *BITS.obs_shape)),
-        legal=jax.random.bernoulli(keys[2], 0.7, (*shape, A)).at[..., 0].set(True),
-        reward=jax.random.normal(keys[3], shape),
-        discount=jax.random.bernoulli(keys[4], 0.7, shape).astype(jnp.float32),
-    )
 
 
 @functools.cache
@@ -49,7 +35,9 @@ def case(reconstruct=SHOWN):
     online = structure.unflatten([x + y for x, y in zip(leaves, noise, strict=True)])
     state = state._replace(params=online, target=jax.tree.map(lambda x: 0.9 * x + 0.01, online))
     batch = batch_of(jax.random.key(4), BITS)
-    batch = batch._replace(obs=batch.obs._replace(frame=batch.obs.frame > 0), branch=branch_of(jax.random.key(5)))
+    batch = batch._replace(
+        obs=batch.obs._replace(frame=batch.obs.frame > 0), branch=branch_of(jax.random.key(5), BITS, TRIED)
+    )
 
     @jax.jit
     def term(params, hyper):

@@ -226,7 +226,7 @@ def test_values_are_louder_by_default_in_a_game_whose_board_the_model_shows():
         weights = jax.jit(search)(params, e, legal, jax.random.key(0), 1.0).weights
         return np.log(weights[0, 1] / weights[0, 0])
 
-    np.testing.assert_allclose(advantage(shows), 51 * 1.0 * 0.04, rtol=1e-3)
+    np.testing.assert_allclose(advantage(shows), 51 * 0.3 * 0.04, rtol=1e-3)
     np.testing.assert_allclose(advantage(shows, value_scale=0.1), 51 * 0.1 * 0.04, rtol=1e-3)
     # by what the tree holds, 0, 0.30 and 0.34 for either side, as of any model
     np.testing.assert_allclose(advantage(shows, value_range="tree"), 51 * 0.2 * 0.04 / 0.68, rtol=1e-3)
