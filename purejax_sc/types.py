@@ -101,26 +101,11 @@ class Transition(NamedTuple):
     discount: Array
 
 
-class Branch(NamedTuple):
-    """N actions that were really tried in each state, beside the one that was played, and what came of each.
-
-    action: int32 [..., N].   frame: [..., N, *obs_shape] and legal: bool [..., N, A] of the state that it led to.
-    reward: float32 [..., N], raw, to the player who acted.   discount: float32 [..., N], as in `Transition`.
-    """
-
-    action: Array
-    frame: Array
-    legal: Array
-    reward: Array
-    discount: Array
-
-
 class Sequence(NamedTuple):
     """T transitions and the observation after the last: all a learner needs. See `Transition` for the fields.
 
-    obs:    Observation [T + 1, B, ...].
-    carry:  tree of [B, ...], the encoder's recurrent state before obs[0]; an empty tuple if feed-forward.
-    branch: Branch [T, B, N, ...] of the states acted in, or an empty tuple if nothing else was tried.
+    obs:   Observation [T + 1, B, ...].
+    carry: tree of [B, ...], the encoder's recurrent state before obs[0]; an empty tuple if feed-forward.
     """
 
     obs: Observation
@@ -129,7 +114,6 @@ class Sequence(NamedTuple):
     reward: Array
     discount: Array
     carry: Tree
-    branch: Branch | tuple[()] = ()
 
 
 class EpisodeStats(NamedTuple):

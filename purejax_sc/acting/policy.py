@@ -13,7 +13,6 @@ from purejax_sc.config import Config, Hyper
 from purejax_sc.envs import base
 from purejax_sc.types import (
     Array,
-    Branch,
     Env,
     EnvSpec,
     EpisodeStats,
@@ -38,7 +37,6 @@ class Actor(NamedTuple):
 # (actor, Observation [B, ...], carry, key, hyper) -> (action int32 [B], logits [B, A] it was drawn by, carry after it)
 Policy = Callable[[Actor, Observation, Tree, Key, Hyper], tuple[Array, Array, Tree]]
 
-BRANCH = 1  # apart from the other uses of a key, which are the same without branches
 UNKNOWN = 1e9  # unit of advantages: larger than any of them
 LEAST = 1e-30  # probability of a legal action, whose logarithm is asked for
 
@@ -91,35 +89,17 @@ def act(
     key: Key,
     hyper: Hyper,
     num_steps: int,
-    branches: int = 0,
 ) -> tuple[base.DriverState, Tree, Sequence, EpisodeStats]:
-    """Act T steps in every environment: the driver and carry after them, the sequence, the episodes that ended.
-
-    branches: N other actions that are really tried in every state.
-    """
+    """Act T steps in every environment: the driver and carry after them, the sequence, the episodes that ended."""
 
     def step(state: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Any]:
         driver, carry = state
         key_action, key_env = jax.random.split(key)
-        branch = try_others(env, driver, jax.random.fold_in(key, BRANCH), branches) if branches else ()
         action, logits, carry = policy(actor, driver.obs, carry, key_action, hyper)
         after, reward, discount, episodes = base.step(env, key_env, driver, action)
-        return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes, branch)
+        return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes)
 
-    (after, carry_after), (steps, episodes, branch) = jax.lax.scan(
-        step, (driver, carry), jax.random.split(key, num_steps)
-    )
+    (after, carry_after), (steps, episodes) = jax.lax.scan(step, (driver, carry), jax.random.split(key, num_steps))
     obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), steps.obs, after.obs)
-    sequence = Sequence(obs, steps.action, steps.logits, steps.reward, steps.discount, carry, branch)
+    sequence = Sequence(obs, steps.action, steps.logits, steps.reward, steps.discount, carry)
     return after, carry_after, sequence, jax.tree.map(jnp.sum, episodes)
-
-
-def try_others(env: Env, driver: base.DriverState, key: Key, num: int) -> Branch:
-    """Take `num` = N legal actions, drawn uniformly, from each of B states, and stay there: Branch [B, N, ...]."""
-    key_action, key_env = jax.random.split(key)
-    legal = driver.obs.legal
-    logits = masked_logits(jnp.zeros(legal.shape), legal)[:, None]
-    action = jax.random.categorical(key_action, logits, axis=-1, shape=(len(legal), num)).astype(jnp.int32)
-    from_here = jax.vmap(env.step, (0, None, 0))
-    _, step = jax.vmap(from_here)(jax.random.split(key_env, action.shape), driver.env, action)
-    return Branch(action, step.obs, step.legal, step.reward, step.discount)

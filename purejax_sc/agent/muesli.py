@@ -2,7 +2,7 @@
 
     targets   target network: one-step look-ahead q, Retrace or V-trace, moving moment, CMPO       no gradient
               (with search in training: what it made of the policy, beside or instead of CMPO)
-    unroll    K real actions through the model: reward, value and policy losses; one step by others that were tried
+    unroll    K real actions through the model: reward, value and policy losses
     imagine   rollouts of the model under mu, and the self-consistency loss
     optimise  Adam, the update clipped, a decaying learning rate; the target network follows
 
@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from purejax_sc.agent import branches, consistency, diagnostics, losses, returns, showing, transforms
+from purejax_sc.agent import consistency, diagnostics, losses, returns, transforms
 from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
 from purejax_sc.config import Config, ConfigError, Hyper, MuesliConfig
-from purejax_sc.types import Array, Branch, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
+from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
 
 if TYPE_CHECKING:
     from purejax_sc.agent.search import Improvement
@@ -45,7 +45,6 @@ class Targets(NamedTuple):
     value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
     root_value: [T, B] what the target network itself says of the states.
     e: [M, ...] its encodings, for those of self-consistency.
-    branch: of the actions that were tried beside those of the data, or None.
     """
 
     policy: Array
@@ -53,21 +52,18 @@ class Targets(NamedTuple):
     adv: Array
     root_value: Array
     e: Array
-    branch: branches.BranchTargets | None = None
 
 
 class Entries(NamedTuple):
     """What the losses are means over.
 
     valid: [T, B] the roots.   live, known: [K + 1, T, B] the states k model steps after a root of which the data tells
-    all, or all but the policy (`losses.UnrollMasks`: known is live or absorbed).   running: [N, T, B] the roots whose
-    episode would have gone on after another action that was tried there; None if none was.
+    all, or all but the policy (`losses.UnrollMasks`: known is live or absorbed).
     """
 
     valid: Counted
     live: Counted
     known: Counted
-    running: Counted | None = None
 
 
 class Inputs(NamedTuple):
@@ -99,12 +95,10 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
     axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
     their gradients, as if one device held it all.
 
-    Raises ConfigError for a reconstruction, or for branches, that the model cannot do.
+    Raises ConfigError for a reconstruction that the model cannot do.
     """
     if config.muesli.reconstruct and model.reconstruct is None:
         raise ConfigError("muesli.reconstruct needs a model with a `reconstruct` (types.Model): set it to 0")
-    if config.acting.branches and jax.tree.leaves(model.initial_carry(1)):
-        raise ConfigError("acting.branches needs a network without memory, such as muzero or minatar: leave it out")
     improve = _make_improvement(config, model, spec) if config.acting.reanalyse else None
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
@@ -174,10 +168,8 @@ def _gradient_metrics(
 def count_entries(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -> Entries:
     """The entries of a batch, counted over the devices that share it."""
     masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], cfg.unroll)
-    counted = [masks.live[0], masks.live, masks.live | masks.absorbed]
-    if batch.branch:
-        counted.append(masks.live[0][None] & (branches.action_first(batch.branch).discount != 0))
-    return Entries(*transforms.count_masks(counted, axis))
+    entries: Entries = transforms.count_masks((masks.live[0], masks.live, masks.live | masks.absorbed), axis)
+    return Entries(*entries)
 
 
 # Targets
@@ -221,8 +213,7 @@ def make_targets(
         "value_target": masked_mean(value, *entries.valid),
         "adv_clipped": masked_mean(clipped, *entries.valid),
     }
-    branch = branches.make_targets(model, target, branches.action_first(batch.branch)) if batch.branch else None
-    targets = Targets(policy[:-1], value, adv / sigma, v_prior[:-1], e[: -valid.shape[1]], branch)
+    targets = Targets(policy[:-1], value, adv / sigma, v_prior[:-1], e[: -valid.shape[1]])
     return jax.tree.map(jax.lax.stop_gradient, (targets, moment, metrics))
 
 
@@ -421,9 +412,6 @@ def grounded_terms(
         loss, shown = _reconstruction(cfg, model, params, out.z, inputs)
         terms["reconstruction"] = hyper.reconstruction_weight * loss
         metrics |= {"loss_reconstruction": loss} | shown
-    if batch.branch:
-        terms["branch"], tried = _branch_loss(cfg, model, params, targets, inputs, e)
-        metrics |= {"loss_branch": terms["branch"]} | tried
     return terms, Roots(e, targets.e, logits), metrics
 
 
@@ -515,38 +503,17 @@ def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, i
 
     reconstructed_k: share of the observations that are shown without a mistake.
     """
-    frame, live, known = inputs.batch.obs.frame[:-1, ..., : cfg.reconstruct], inputs.entries.live, inputs.entries.known
-    frames = flat(flat(jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])))
-    errors = showing.compare(model, params.dynamics, z, frames, jnp.ravel(live.mask))
-    loss, right = (jnp.reshape(x, live.mask.shape) for x in errors)
+    assert model.reconstruct is not None  # `make_learner` has looked
+    frame, (_, live, known) = inputs.batch.obs.frame[:-1, ..., : cfg.reconstruct], inputs.entries
+    frames = jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, ..., planes]
+    points = tuple(range(live.mask.ndim, frames.ndim))
+    bits = frames & jnp.expand_dims(live.mask, points)
+    logits = jnp.reshape(model.reconstruct(params.dynamics, z), bits.shape)
+    loss = jnp.sum(losses.binary_cross_entropy(logits, bits), axis=points)
+    right = jnp.all((logits > 0) == bits, axis=points).astype(loss.dtype)
     mean = jax.vmap(masked_mean)
     shown = mean(right, *live)
     return jnp.mean(mean(loss, *known)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
-
-
-def _branch_loss(
-    cfg: MuesliConfig, model: Model, params: Params, targets: Targets, inputs: Inputs, e: Array
-) -> tuple[Array, Metrics]:
-    """What the model learns from the actions that were tried beside those of the data, weighted as its other losses.
-
-    branch_gap: mean |v^1 - v^0 of the real state there|.   branch_reconstructed: as `reconstructed_1`.
-    """
-    batch, (valid, _, _, running), hyper = inputs.batch, inputs.entries, inputs.hyper
-    assert isinstance(batch.branch, Branch)
-    assert targets.branch is not None
-    assert running is not None
-    num = running.mask.shape[0]
-    everywhere = Counted(jnp.broadcast_to(valid.mask, running.mask.shape), jnp.broadcast_to(valid.size, num))
-    branch = branches.action_first(batch.branch)
-    x = branches.compare(cfg, model, params, e, branch, targets.branch, everywhere, running)
-    scale = hyper.pg_weight if cfg.pg_scope == "policy" else 1.0  # L1
-    loss = hyper.reward_weight * x.reward + hyper.model_value_weight * x.value
-    loss += scale * hyper.model_policy_weight * x.policy
-    metrics = {"branch_gap": x.gap}
-    if cfg.reconstruct:
-        loss += hyper.reconstruction_weight * x.reconstruction
-        metrics |= {"branch_reconstructed": x.reconstructed}
-    return loss, metrics
 
 
 def _steps(entries: Counted, first: int, end: int | None) -> Counted:

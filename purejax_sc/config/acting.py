@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from purejax_sc.config.base import Fraction, Natural, Positive, Section
+from purejax_sc.config.base import Fraction, Positive, Section
 
 
 class ActingConfig(Section):
@@ -12,8 +12,6 @@ class ActingConfig(Section):
     """Who acts: the policy head, or what a Gumbel search over the model makes of it."""
     simulations: Positive = 16
     """Model steps of each search."""
-    branches: Natural = 0
-    """N11: legal actions per state that are really tried, too, drawn uniformly; the model learns from them."""
     reanalyse: Fraction = 0.0
     """Share of a batch's sequences, the replayed ones first, whose states the target network searches anew."""
 

@@ -63,8 +63,8 @@ class Config(Section):
 
     @property
     def steps_per_iteration(self) -> int:
-        """Environment steps of one acting phase: those of the episodes, and the actions tried beside them."""
-        return self.train.num_envs * self.train.sequence_length * (1 + self.acting.branches)
+        """Environment steps of one acting phase."""
+        return self.train.num_envs * self.train.sequence_length
 
     @property
     def num_iterations(self) -> int:
@@ -124,11 +124,6 @@ class Config(Section):
         family = family_of(self.env)
         if family is None or not family.host:
             return
-        if self.acting.branches:
-            raise ValueError(
-                f"acting.branches={self.acting.branches} needs an environment that runs inside JAX, where a step can be"
-                f" taken back, but {self.env} is played on the host: leave it out"
-            )
         if self.host.driver == "xla":
             effects.refuse_what_needs_threads(self)
         elif self.train.num_envs % self.host.actors:

@@ -113,15 +113,7 @@ def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceStat
     actor = make_actor(config, state.learner, hyper)
     key_act = parts.own(key_act)
     driver, carry, fresh, ended = act(
-        env,
-        policy,
-        actor,
-        state.driver,
-        state.carry,
-        key_act,
-        hyper,
-        config.train.sequence_length,
-        config.acting.branches,
+        env, policy, actor, state.driver, state.carry, key_act, hyper, config.train.sequence_length
     )
     rows = swap_time(fresh)
     ring = replay.add(state.replay, rows) if isinstance(state.replay, ReplayState) else ()
@@ -211,13 +203,12 @@ def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
     """Shapes and dtypes of one stored row: a sequence without its batch axis."""
 
     policy, num_steps = make_policy(config, model, env.spec), config.train.sequence_length
-    branches = config.acting.branches
 
     def make(key: Key) -> Sequence:
         key_params, key_env, key_act = jax.random.split(key, 3)
         driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
         actor = Actor(model.init(key_params), jnp.ones(()))
-        return swap_time(act(env, policy, actor, driver, carry, key_act, config.hyper, num_steps, branches)[2])
+        return swap_time(act(env, policy, actor, driver, carry, key_act, config.hyper, num_steps)[2])
 
     shapes = jax.eval_shape(make, jax.random.key(0))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.config import Config
-from purejax_sc.types import Array, Branch, EnvSpec, Model, Observation, Sequence
+from purejax_sc.types import Array, EnvSpec, Model, Observation, Sequence
 
 
 def stacked(rows: Sequence, num_frames: int) -> Sequence:
@@ -53,12 +53,4 @@ def row_shapes(config: Config, spec: EnvSpec, model: Model) -> Sequence:
     number = shape((steps,), np.float32)
     carry = jax.tree.map(lambda x: shape(x.shape[1:], x.dtype), jax.eval_shape(lambda: model.initial_carry(1)))
     logits = shape((steps, num_actions), np.float32)
-    tried = (steps, config.acting.branches)
-    branch = Branch(
-        action=shape(tried, np.int32),
-        frame=shape((*tried, *spec.obs_shape), spec.obs_dtype),
-        legal=shape((*tried, num_actions), bool),
-        reward=shape(tried, np.float32),
-        discount=shape(tried, np.float32),
-    )
-    return Sequence(obs, shape((steps,), np.int32), logits, number, number, carry, branch if tried[1] else ())
+    return Sequence(obs, shape((steps,), np.int32), logits, number, number, carry)

@@ -109,12 +109,6 @@ def test_words_that_set_nothing_are_one_line(word: str, words: str) -> None:
     assert words in line(error)
 
 
-def test_branches_need_an_environment_whose_steps_can_be_taken_back() -> None:
-    with pytest.raises(ConfigError) as error:
-        config.load("atari_small", ["acting.branches=1"])
-    assert "acting.branches=1 needs an environment that runs inside JAX" in line(error)
-
-
 def test_another_kind_of_network_begins_with_its_own_defaults() -> None:
     planes = config.load("go_5x5", ["network={kind: muzero, channels: [8], blocks: 1}"]).network
     assert planes.model_dump() == {

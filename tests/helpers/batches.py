@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from helpers.configs import small
 from purejax_sc.agent import muesli, transforms
 from purejax_sc.networks import make_model
-from purejax_sc.types import Branch, EnvSpec, Moment, Observation, Sequence
+from purejax_sc.types import EnvSpec, Moment, Observation, Sequence
 
 T, B, A = 6, 4, 3
 SPEC = EnvSpec(num_actions=A, obs_shape=(5,), obs_dtype=jnp.dtype(jnp.float32), two_player=False)
@@ -29,21 +29,6 @@ def batch_of(key, spec=SPEC):
     frame = jax.random.normal(keys[3], (T + 1, B, *spec.obs_shape))
     obs = Observation(frame, legal, zeros.astype(jnp.int32), zeros, first, valid)
     return Sequence(obs, action, logits, reward, -discount if spec.two_player else discount, ())
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def branch_of(key, spec=SPEC, num=2):
-    """Random outcomes of `num` actions, drawn from all, in every state of `batch_of`: a third of them are ends."""
-    keys = jax.random.split(key, 5)
-    shape = (T, B, num)
-    frame = jax.random.normal(keys[1], (*shape, *spec.obs_shape))
-    return Branch(
-        action=jax.random.randint(keys[0], shape, 0, A),
-        frame=frame > 0 if spec.obs_dtype.kind == "b" else frame,
-        legal=jax.random.bernoulli(keys[2], 0.7, (*shape, A)).at[..., 0].set(True),
-        reward=jax.random.normal(keys[3], shape),
-        discount=jax.random.bernoulli(keys[4], 0.7, shape).astype(jnp.float32),
-    )
 
 
 def make(spec=SPEC, **sections):

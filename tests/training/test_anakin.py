@@ -121,17 +121,6 @@ def test_the_ring_holds_what_was_acted_in_order():
     np.testing.assert_array_equal(obs.first[8:24, 0], obs.first[0:16, -1])
 
 
-def test_branches_are_counted_as_steps_and_replayed():
-    """Two branches in each of 16 states of an iteration: 48 steps."""
-    config = small(acting={"branches": 2}, train={"env_steps": 96}, sc={"update": "none"})
-    assert (config.steps_per_iteration, config.num_iterations) == (48, 2)
-    state, metrics = jax.jit(make_train(config))(jax.random.key(0))
-    assert state.replay.data.branch.action.shape == (64, 4, 2)
-    assert (state.replay.data.branch.discount[:8] != 0).any()
-    assert (metrics["loss_branch"] > 0).all()
-    assert "loss_branch" not in training(BASELINE)(jax.random.key(0))[1]
-
-
 def test_a_batch_without_replay_keeps_no_ring():
     config = small(train={"replay_share": 0.0, "batch_sequences": 4}, sc={"update": "none"})
     state, _ = jax.eval_shape(make_train(config), jax.random.key(0))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.batches import SPEC, batch_of, branch_of, hyper_of, make
+from helpers.batches import SPEC, batch_of, hyper_of, make
 from helpers.configs import assert_close, small
 from jax.sharding import Mesh, PartitionSpec
 
@@ -113,17 +113,11 @@ def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
     assert float(mean(x, np.zeros((8, 1), bool))) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("num", "sc", "branches"),
-    [(2, {"update": "direct", "policy": "original"}, 0), (4, {"update": "none"}, 0), (4, {"update": "none"}, 2)],
-)
-def test_an_update_on_shared_devices_equals_that_on_one(num: int, sc: dict[str, str], branches: int) -> None:
+@pytest.mark.parametrize(("num", "sc"), [(2, {"update": "direct", "policy": "original"}), (4, {"update": "none"})])
+def test_an_update_on_shared_devices_equals_that_on_one(num: int, sc: dict[str, str]) -> None:
     """Nothing is sampled here, so that only the sharing is compared."""
-    train = {"num_envs": 4, "batch_sequences": 12}
-    config, model, learner, state = make(train=train, sc=sc, acting={"branches": branches})
+    config, model, learner, state = make(train={"num_envs": 4, "batch_sequences": 12}, sc=sc)
     batch, key, hyper = batch_of(jax.random.key(1)), jax.random.key(2), hyper_of(config)
-    if branches:
-        batch = batch._replace(branch=branch_of(jax.random.key(3), SPEC, branches))
     one, metrics = jax.jit(learner.update)(state, batch, key, hyper)
     part = make_learner(config, model, SPEC, axis=DATA)
     by_time, by_row = PartitionSpec(None, DATA), PartitionSpec(DATA)

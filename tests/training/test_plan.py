@@ -35,11 +35,9 @@ def by_hand(**numbers) -> plan.Plan:
     return plan.Plan(config=config, shards=1, num_params=0, here=None, **(sizes | numbers))
 
 
-@pytest.mark.parametrize(
-    ("env", "branches"), [("garnet", 0), ("gymnax/Breakout-MinAtar", 0), ("pgx/tic_tac_toe", 0), ("pgx/tic_tac_toe", 2)]
-)
-def test_rows_by_arithmetic_are_those_of_the_actor(env: str, branches: int) -> None:
-    config = small(env=env, acting={"branches": branches})
+@pytest.mark.parametrize("env", ["garnet", "gymnax/Breakout-MinAtar", "pgx/tic_tac_toe"])
+def test_rows_by_arithmetic_are_those_of_the_actor(env: str) -> None:
+    config = small(env=env)
     made = make_env(config)
     model = make_model(config, made.spec)
     assert row_shapes(config, made.spec, model) == anakin.sequence_shapes(config, made, model)
