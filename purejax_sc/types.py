@@ -164,8 +164,9 @@ class Model(NamedTuple):
     value:         (value, z [M, ...]) -> out       policy:      (policy, z [M, ...]) -> logits [M, A]
     root_value:    (root_value, e [M, ...]) -> out  root_policy: (root_policy, e [M, ...]) -> logits [M, A]
     decode:        (out) -> float32 [M] raw reward or value; differentiable
-    reconstruct:   (dynamics, z [M, ...]) -> logits [M, *obs_shape[:-1], planes] of the bits of the observation's
-                   first planes; None where nothing is reconstructed
+    reconstruct:   (dynamics, z [M, ...]) -> logits [M, *obs_shape[:-1], planes] of the bits of some of the
+                   observation's planes; None where nothing is reconstructed
+    visible:       (frame [..., *obs_shape]) -> bool [..., *obs_shape[:-1], planes], these planes; None with that
     """
 
     init: Callable[[Key], Params]
@@ -179,6 +180,7 @@ class Model(NamedTuple):
     root_policy: Callable[[Tree, Array], Array]
     decode: Callable[[Array], Array]
     reconstruct: Callable[[Tree, Array], Array] | None = None
+    visible: Callable[[Array], Array] | None = None
 
 
 class Gates(NamedTuple):

@@ -97,8 +97,10 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
 
     Raises ConfigError for a reconstruction that the model cannot do.
     """
-    if config.muesli.reconstruct and model.reconstruct is None:
-        raise ConfigError("muesli.reconstruct needs a model with a `reconstruct` (types.Model): set it to 0")
+    if config.muesli.reconstruct and (model.reconstruct is None or model.visible is None):
+        raise ConfigError(
+            "muesli.reconstruct needs a model with `reconstruct` and `visible` (types.Model): set it to 0"
+        )
     improve = _make_improvement(config, model, spec) if config.acting.reanalyse else None
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
@@ -504,7 +506,8 @@ def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, i
     reconstructed_k: share of the observations that are shown without a mistake.
     """
     assert model.reconstruct is not None  # `make_learner` has looked
-    frame, (_, live, known) = inputs.batch.obs.frame[:-1, ..., : cfg.reconstruct], inputs.entries
+    assert model.visible is not None
+    frame, (_, live, known) = model.visible(inputs.batch.obs.frame[:-1]), inputs.entries
     frames = jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, ..., planes]
     points = tuple(range(live.mask.ndim, frames.ndim))
     bits = frames & jnp.expand_dims(live.mask, points)

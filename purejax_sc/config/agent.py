@@ -127,7 +127,7 @@ class MuesliConfig(Section):
     model_policy: Literal["cmpo", "distill"] = "cmpo"
     """Policy target at k >= 1: CMPO, or with distill the root policy there, latents fixed."""
     reconstruct: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """N10: first planes of the observation that states of the model show, empty beyond the end; 0 as in the papers."""
+    """N10: first planes of those read that states of the model show, empty beyond the end; 0 as in the papers."""
     adam_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-8
     """Adam's epsilon."""
     update_clip: Annotated[float, Field(gt=0)] = 1.0

@@ -28,6 +28,8 @@ class NetworkConfig(Section):
     """The kind of network, or module:name of a kind of your own."""
     head_width: Natural = 128
     """Hidden layer of each head; 0 for linear heads."""
+    reads: tuple[Natural, ...] | None = None
+    """Planes of the observation, which are its last axis, that the network reads, in this order; null for all."""
     precision: Precision = "float32"
     """Of operands of products and convolutions; sums and all else are float32."""
 

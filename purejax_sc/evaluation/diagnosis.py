@@ -195,7 +195,8 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, depth: i
         "reward_error": mean_by_depth(reward_error, masks.live[:-1]),
     }
     for bits in shown:
-        there = later(played.obs.frame[..., : bits.shape[-1]].astype(bool), depth)[1:]
+        assert model.visible is not None
+        there = later(model.visible(played.obs.frame), depth)[1:]
         right = jnp.all(bits == there, axis=tuple(range(3, bits.ndim)))
         means["reconstructed"] = mean_by_depth(right.astype(value.dtype), live)
     return means

@@ -27,15 +27,22 @@ DECODER = "reconstruction"  # of the dynamics' parameters: an agent without has 
 
 def make_model(config: Config, spec: EnvSpec) -> Model:
     """The model that `config.network` describes, for an environment. Raises ConfigError on impossible sizes."""
-    parts = kind_of(config.network.kind).make(config.network, spec)
+    read = _make_reading(config, spec)
+    seen = spec._replace(obs_shape=jax.eval_shape(read, jax.ShapeDtypeStruct(spec.obs_shape, spec.obs_dtype)).shape)
+    parts = kind_of(config.network.kind).make(config.network, seen)
     policy_head = (parts.policy_head or parts.head)(spec.num_actions, POLICY_INIT)
     # Modules hold no parameters: one serves three heads.
     scalar_head = parts.head(config.muesli.bins, SCALAR_INIT)
-    decoder = _make_decoder(parts, config, spec)
+    decoder = _make_decoder(parts, config, seen)
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
+    encoder: Callable[..., Any] = parts.encoder.apply
     transition: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = policy_head.apply
     scalar: Callable[..., Any] = scalar_head.apply
+
+    def encode(params: Tree, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
+        seen: tuple[Array, Tree] = encoder(params, obs._replace(frame=read(obs.frame)), carry)
+        return seen
 
     def step(dynamics: Tree, reward: Tree, z: Array, a: Array) -> tuple[Array, Array]:
         z_next = transition(dynamics, z, a)
@@ -43,9 +50,9 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
 
     multiplied = partial(in_precision, config.network.precision)
     return Model(
-        init=partial(_init, parts, policy_head, scalar_head, decoder, spec),
+        init=partial(_init, parts, policy_head, scalar_head, decoder, seen),
         initial_carry=parts.initial_carry,
-        encode=multiplied(parts.encoder.apply),
+        encode=multiplied(encode),
         start=multiplied(partial(transition, method="start")),
         step=multiplied(step),
         value=multiplied(lambda params, z: scalar(params, parts.read(z))),
@@ -54,11 +61,25 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         root_policy=multiplied(policy),
         decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
         reconstruct=decoder and multiplied(partial(_reconstruct, parts, decoder)),
+        visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
     )
 
 
+def _make_reading(config: Config, spec: EnvSpec) -> Callable[[Array], Array]:
+    """What of frames [..., *obs_shape] the network reads. Raises ConfigError for planes that there are not."""
+    reads, (*_, most) = config.network.reads, spec.obs_shape or (0,)
+    if reads is None:
+        return lambda frame: frame
+    if not reads or len(set(reads)) < len(reads) or max(reads) >= most:
+        raise ConfigError(
+            f"network.reads={list(reads)}: name planes of the {most} that observations of {config.env} have, each once,"
+            " counted from 0, or leave it out"
+        )
+    return lambda frame: jnp.take(frame, jnp.array(reads), axis=-1)
+
+
 def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | None:
-    """What shows the first planes of an observation, None if nothing has to be shown. Raises ConfigError."""
+    """What shows the first planes that are read, None if nothing has to be shown. Raises ConfigError."""
     planes, (*points, most) = config.muesli.reconstruct, spec.obs_shape or (0,)
     if not planes:
         return None
@@ -69,8 +90,8 @@ def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | No
         )
     if planes > most:
         raise ConfigError(
-            f"muesli.reconstruct={planes} is more than the {most} planes of the observations of {config.env}: set"
-            f" muesli.reconstruct={most} or less"
+            f"muesli.reconstruct={planes} is more than the {most} planes that are read of the observations of"
+            f" {config.env}: set muesli.reconstruct={most} or less"
         )
     return parts.decoder(planes) if parts.decoder else LinearDecoder((*points, planes))
 

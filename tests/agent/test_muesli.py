@@ -430,7 +430,7 @@ def test_parts_of_an_agent_are_the_same_with_and_without_reconstruction():
 
 def test_a_model_that_reconstructs_nothing_is_refused_where_it_has_to():
     config, model, _, _, _, _ = reconstruction_case()
-    with pytest.raises(ConfigError, match=r"muesli.reconstruct needs a model with a `reconstruct`"):
+    with pytest.raises(ConfigError, match=r"muesli.reconstruct needs a model with `reconstruct` and `visible`"):
         muesli.make_learner(config, model._replace(reconstruct=None), BITS)
 
 

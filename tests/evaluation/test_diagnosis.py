@@ -65,7 +65,7 @@ def test_rewards_that_are_off_show_where_they_are_paid(played) -> None:
 def test_a_model_that_stays_where_it_is_shows_what_it_has_not_left(played) -> None:
     def shown(**other):
         model, params = model_and_params(**other)
-        model = model._replace(reconstruct=lambda dynamics, z: z - 0.5)
+        model = model._replace(reconstruct=lambda dynamics, z: z - 0.5, visible=lambda frame: frame > 0)
         return jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, DEPTH)["reconstructed"])()
 
     np.testing.assert_array_equal(shown(), 1.0)

@@ -588,7 +588,7 @@ def test_impossible_sizes_are_refused_with_a_cure(network, obs_shape, cure):
 @pytest.mark.parametrize(
     ("planes", "dtype", "cure"),
     [
-        (3, bool, "more than the 2 planes of the observations of .*: set muesli.reconstruct=2 or less"),
+        (3, bool, "more than the 2 planes that are read of the observations of .*: set muesli.reconstruct=2 or less"),
         (2, np.float32, "needs observations of bits, but those of .* are float32: set muesli.reconstruct=0"),
     ],
 )
@@ -605,6 +605,33 @@ def test_what_states_show_has_the_shape_of_the_observation(kind):
         return model.reconstruct(model.init(key).dynamics, jnp.zeros((6, *LATENTS[kind][1])))
 
     assert jax.eval_shape(shown, jax.random.key(0)).shape == (6, 12, 12, 2)
+
+
+@functools.cache
+def reading(reads, planes, reconstruct=0):
+    spec = SPEC._replace(obs_shape=(4, 4, planes), obs_dtype=np.dtype(bool))
+    return make(network_of(kind="mlp", reads=reads), spec, reconstruct=reconstruct)
+
+
+def test_a_network_reads_the_planes_that_are_named_and_shows_the_first_of_them():
+    model, alone = reading((4, 0, 2), 5, reconstruct=2), reading(None, 3)
+    frame = jax.random.bernoulli(jax.random.key(1), 0.5, (1, 6, 4, 4, 5))
+    params, zeros = jax.jit(alone.init)(jax.random.key(0)), jnp.zeros((1, 6))
+    assert_close(params.encoder, jax.jit(model.init)(jax.random.key(0)).encoder, atol=0)
+
+    def encoded(model, frame):
+        obs = Observation(frame, jnp.ones((1, 6, A), bool), zeros.astype(jnp.int32), zeros, zeros == 1, zeros == 0)
+        return jax.jit(model.encode)(params.encoder, obs, ())[0]
+
+    np.testing.assert_array_equal(encoded(model, frame), encoded(alone, frame[..., np.array([4, 0, 2])]))
+    np.testing.assert_array_equal(model.visible(frame), frame[..., np.array([4, 0])])
+    assert model.reconstruct(jax.jit(model.init)(jax.random.key(0)).dynamics, jnp.zeros((6, 128))).shape == (6, 4, 4, 2)
+
+
+@pytest.mark.parametrize("reads", [(), (0, 5), (1, 1)])
+def test_planes_that_there_are_not_are_refused_with_a_cure(reads):
+    with pytest.raises(ConfigError, match=r"name planes of the 5 that observations of .* have, each once"):
+        reading(reads, 5)
 
 
 def test_the_smallest_possible_frames_work():
