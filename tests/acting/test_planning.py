@@ -60,7 +60,7 @@ def test_values_are_as_loud_as_over_the_model_itself(monkeypatch) -> None:
     model = make_model(config, env.spec)
     for each in (model, model._replace(reconstruct=lambda dynamics, z: z)):
         planning.make_player(config, each, env, REAL, None)
-    assert scales == [0.1, 1.0]
+    assert scales == [0.1, 0.3]
 
 
 def test_signs_change_with_the_mover() -> None:
