@@ -41,8 +41,8 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     scalar: Callable[..., Any] = scalar_head.apply
 
     def encode(params: Tree, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
-        seen: tuple[Array, Tree] = encoder(params, obs._replace(frame=read(obs.frame)), carry)
-        return seen
+        encoded: tuple[Array, Tree] = encoder(params, obs._replace(frame=read(obs.frame)), carry)
+        return encoded
 
     def step(dynamics: Tree, reward: Tree, z: Array, a: Array) -> tuple[Array, Array]:
         z_next = transition(dynamics, z, a)
