@@ -6,7 +6,7 @@ A kind is one file: its options, its modules, and a `parts.Kind` that the table 
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -30,15 +30,14 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     read = _make_reading(config, spec)
     seen = spec._replace(obs_shape=jax.eval_shape(read, jax.ShapeDtypeStruct(spec.obs_shape, spec.obs_dtype)).shape)
     parts = kind_of(config.network.kind).make(config.network, seen)
-    policy_head = (parts.policy_head or parts.head)(spec.num_actions, POLICY_INIT)
-    # Modules hold no parameters: one serves three heads.
-    scalar_head = parts.head(config.muesli.bins, SCALAR_INIT)
+    heads = _make_heads(parts, spec.num_actions, config.muesli.bins)
     decoder = _make_decoder(parts, config, seen)
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
     encoder: Callable[..., Any] = parts.encoder.apply
     transition: Callable[..., Any] = parts.dynamics.apply
-    policy: Callable[..., Any] = policy_head.apply
-    scalar: Callable[..., Any] = scalar_head.apply
+    policy: Callable[..., Any] = heads.policy.apply
+    root_policy: Callable[..., Any] = heads.root_policy.apply
+    scalar: Callable[..., Any] = heads.scalar.apply
 
     def encode(params: Tree, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
         encoded: tuple[Array, Tree] = encoder(params, obs._replace(frame=read(obs.frame)), carry)
@@ -50,7 +49,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
 
     multiplied = partial(in_precision, config.network.precision)
     return Model(
-        init=partial(_init, parts, policy_head, scalar_head, decoder, seen),
+        init=partial(_init, parts, heads, decoder, seen),
         initial_carry=parts.initial_carry,
         encode=multiplied(encode),
         start=multiplied(partial(transition, method="start")),
@@ -58,10 +57,27 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         value=multiplied(lambda params, z: scalar(params, parts.read(z))),
         policy=multiplied(lambda params, z: policy(params, parts.read(z))),
         root_value=multiplied(scalar),
-        root_policy=multiplied(policy),
+        root_policy=multiplied(root_policy),
         decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
         reconstruct=decoder and multiplied(partial(_reconstruct, parts, decoder)),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
+    )
+
+
+class _Heads(NamedTuple):
+    """Modules hold no parameters: one serves three heads of rewards and values, and often both of policies."""
+
+    scalar: nn.Module
+    policy: nn.Module
+    root_policy: nn.Module
+
+
+def _make_heads(parts: Parts, num_actions: int, bins: int) -> _Heads:
+    at_root = parts.policy_head or parts.head
+    return _Heads(
+        scalar=parts.head(bins, SCALAR_INIT),
+        policy=(parts.model_policy or at_root)(num_actions, POLICY_INIT),
+        root_policy=at_root(num_actions, POLICY_INIT),
     )
 
 
@@ -100,9 +116,7 @@ def _reconstruct(parts: Parts, decoder: nn.Module, dynamics: Any, z: Array) -> A
     return decoder.apply({"params": dynamics[DECODER]}, parts.read(z))
 
 
-def _init(
-    parts: Parts, policy: nn.Module, scalar: nn.Module, decoder: nn.Module | None, spec: EnvSpec, key: Key
-) -> Params:
+def _init(parts: Parts, heads: _Heads, decoder: nn.Module | None, spec: EnvSpec, key: Key) -> Params:
     """Parameters of every part, each from its own key."""
     key_encoder, key_dynamics, key_reward, key_value, key_root_value, key_policy, key_root_policy = jax.random.split(
         key, len(Params._fields)
@@ -117,11 +131,11 @@ def _init(
     return Params(
         encoder=encoder,
         dynamics=dynamics,
-        reward=scalar.init(key_reward, parts.read(z)),
-        value=scalar.init(key_value, parts.read(z)),
-        root_value=scalar.init(key_root_value, e),
-        policy=policy.init(key_policy, parts.read(z)),
-        root_policy=policy.init(key_root_policy, e),
+        reward=heads.scalar.init(key_reward, parts.read(z)),
+        value=heads.scalar.init(key_value, parts.read(z)),
+        root_value=heads.scalar.init(key_root_value, e),
+        policy=heads.policy.init(key_policy, parts.read(z)),
+        root_policy=heads.root_policy.init(key_root_policy, e),
     )
 
 

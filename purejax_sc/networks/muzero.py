@@ -1,9 +1,11 @@
 """`muzero`: residual towers on a board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
 
 from functools import partial
+from typing import Annotated
 
 import flax.linen as nn
 import jax.numpy as jnp
+from pydantic import Field
 
 from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
 from purejax_sc.networks.conv import Conv, Form
@@ -20,6 +22,8 @@ class MuzeroOptions(NetworkConfig):
     """Planes of all convolutions, or two numbers: those of the encoder and those of the model."""
     blocks: Repeats = 6
     """Residual blocks in the encoder and again in the dynamics."""
+    policy_blocks: Annotated[int, Field(ge=0, le=1_000)] = 0
+    """Residual blocks, with the encoder's planes, between a state of the model and its policy."""
     conv: Form = "auto"
     """Form of the convolutions; auto picks the fastest."""
 
@@ -162,6 +166,25 @@ class PlaneHead(nn.Module):
         return logits + jnp.pad(there, ((0, 0), (0, self.outputs - self.points)))
 
 
+class TowerHead(nn.Module):
+    """A tower of its own before a head, [M, H, W, C] -> logits.
+
+    What to play depends on the board in more ways than a value does, and the encoder's blocks, which the root's policy
+    has behind it, saw the board itself.
+    """
+
+    planes: int
+    blocks: int
+    conv: Form
+    head: nn.Module
+
+    @nn.compact
+    def __call__(self, z: Array) -> Array:
+        x = Conv(self.planes, kernel_size=(1, 1))(board_norm()(z))
+        logits: Array = self.head(PlaneTower(self.planes, self.blocks, self.conv)(x))
+        return logits
+
+
 class PlaneDecoder(nn.Module):
     """[M, H, W, planes] -> logits [M, H, W, shown]: every point shows what it holds."""
 
@@ -182,11 +205,20 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
         )
     seen, modelled = network.channels[0], network.channels[-1]
     dynamics = PlaneDynamics if seen == modelled else ProjectedDynamics
+
+    def policy_head(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
+        return PlaneHead(outputs, network.head_width, init, points)
+
+    def model_policy(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
+        head = policy_head(outputs, init)
+        return TowerHead(seen, network.policy_blocks, network.conv, head) if network.policy_blocks else head
+
     return Parts(
         encoder=FeedForward(PlaneTorso(seen, network.blocks, network.conv)),
         dynamics=dynamics(modelled, network.blocks, network.conv),
         head=lambda outputs, init: PlaneHead(outputs, network.head_width, init),
-        policy_head=lambda outputs, init: PlaneHead(outputs, network.head_width, init, points),
+        policy_head=policy_head,
+        model_policy=model_policy,
         decoder=PlaneDecoder,
     )
 

@@ -26,6 +26,7 @@ class Parts(NamedTuple):
     head:          (number of outputs, initialiser of the last layer) -> module, (e or what is read of z) ->
                    [M, outputs].
     policy_head:   the same of policies, if it is another.
+    model_policy:  the same of policies after model steps, if it is another than those at the root.
     decoder:       (number of planes) -> module, what is read of z -> logits [M, *obs_shape[:-1], planes] of an
                    observation's bits, if it is another than one linear layer.
     read:          (z) -> what the heads at k >= 1 see.
@@ -36,6 +37,7 @@ class Parts(NamedTuple):
     dynamics: nn.Module
     head: MakeHead
     policy_head: MakeHead | None = None
+    model_policy: MakeHead | None = None
     decoder: Callable[[int], nn.Module] | None = None
     read: Callable[[Array], Array] = lambda z: z
     initial_carry: Callable[[int], Tree] = lambda batch_size: ()

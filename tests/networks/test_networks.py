@@ -3,6 +3,7 @@
 import functools
 import re
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from purejax_sc.config.networks import NetworkConfig, read_network
 from purejax_sc.networks import make_model
 from purejax_sc.networks.conv import Conv, choose_form, max_pool
 from purejax_sc.networks.impala import patches
-from purejax_sc.networks.muzero import PlaneHead, action_planes, min_max
+from purejax_sc.networks.muzero import PlaneHead, PlaneTower, action_planes, board_norm, min_max
 from purejax_sc.networks.parts import standardise
 from purejax_sc.types import EnvSpec, Observation
 
@@ -552,6 +553,31 @@ def test_points_of_a_policy_head_share_what_they_see():
     logits = head.apply({"params": params["params"] | {"Head_0": blind}}, z)[0]
     assert logits[0] == logits[1] == logits[3] != logits[2]
     assert logits[4] == 0.0  # the pass is no point
+
+
+def test_a_models_policy_may_have_blocks_of_its_own():
+    """As wide as the encoder's; nothing else of the agent changes, and they begin as near to uniform as any policy."""
+    small = network_of(kind="muzero", head_width=8, channels=(6, 4), blocks=1)
+    model, without = make(small.model_copy(update={"policy_blocks": 2})), make(small)
+    params, before = (jax.jit(net.init)(jax.random.key(0)) for net in (model, without))
+    chex.assert_trees_all_equal(params._replace(policy=()), before._replace(policy=()))
+
+    parts = params.policy["params"]
+    tower = parts["PlaneTower_0"]
+    kernels = [x["kernel"].shape for name, x in tower.items() if name.startswith("Conv")]
+    assert kernels == [(3, 3, 6, 6)] * 4
+    assert parts["Conv_0"]["kernel"].shape == (1, 1, 4, 6)
+
+    z = jnp.asarray(np.random.default_rng(0).uniform(size=(2, 12, 12, 4)), jnp.float32)
+    logits = jax.jit(model.policy)(params.policy, z)
+    assert logits.shape == (2, A)
+    assert 0 < jnp.max(jnp.abs(logits)) < 0.2
+
+    # By hand: what the plain head says of what the tower makes of the state.
+    x = nn.Conv(6, (1, 1)).apply({"params": parts["Conv_0"]}, board_norm().apply({"params": parts["LayerNorm_0"]}, z))
+    x = PlaneTower(6, 2, "auto").apply({"params": tower}, x)
+    plain = jax.jit(model.root_policy)({"params": parts["head"]}, x)
+    np.testing.assert_allclose(logits, plain, atol=1e-5)
 
 
 def test_linear_heads_have_one_layer():
