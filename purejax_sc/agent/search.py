@@ -30,6 +30,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 GUMBEL_SCALE = 0.1
 GUMBEL_SHOWN = 0.3
 GUMBEL_SIBLINGS = {True: 1.0, False: 0.1}
+# How many actions Gumbel search considers at the root, m of the same paper. With few of them each is looked at again,
+# after the answers that its first visit showed; of sixteen, most are looked at once.
+GUMBEL_CONSIDERED = 4
 
 
 class SearchOptions(NamedTuple):
@@ -47,6 +50,7 @@ class SearchOptions(NamedTuple):
                  and shows what a better one could gain (`acting.planning`).
     value_scale: of Gumbel search, how loud a value is beside the prior: c_scale of Danihelka et al. 2022. The better
                  the model, the louder values may be: None is `default_scale`, or `GUMBEL_SIBLINGS`.
+    considered:  of Gumbel search, how many of the prior's best actions it chooses from; None: `GUMBEL_CONSIDERED`.
     """
 
     simulations: int
@@ -56,6 +60,13 @@ class SearchOptions(NamedTuple):
     temperature: float = 0.0
     dynamics: Dynamics = "model"
     value_scale: float | None = None
+    considered: int | None = None
+
+    def idle(self) -> tuple[str, int | float] | None:
+        """An option that this kind of search does not have, and its value."""
+        of_gumbel = {"value_scale": self.value_scale, "considered": self.considered}
+        given = ((name, value) for name, value in of_gumbel.items() if value is not None)
+        return None if self.kind == "gumbel" else next(given, None)
 
 
 NO_SEARCH = SearchOptions(0)
@@ -104,8 +115,8 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
       Legal moves are known at the roots only: below, the policy head alone keeps the search to the rules. Nor does a
       model say where episodes end: its values of absorbing states must have become 0 in training.
 
-    Raises ValueError for fewer than one simulation, for known bounds where there are none, for a value scale of
-    another search than Gumbel's, and for a search over the environment, which is that of `acting.planning`.
+    Raises ValueError for fewer than one simulation, for known bounds where there are none, for options of another
+    search than this kind, and for a search over the environment, which is that of `acting.planning`.
     """
     if options.dynamics != "model":
         raise ValueError(f"dynamics={options.dynamics} needs the environment: use acting.planning.make_player")
@@ -134,10 +145,10 @@ def make_plan(
     """
     if options.simulations < 1:
         raise ValueError(f"simulations={options.simulations} searches nothing: set simulations=1 or more")
-    if options.value_scale is not None and options.kind != "gumbel":
-        raise ValueError(f"value_scale={options.value_scale:g} has no effect on {options.kind} search: leave it out")
+    if idle := options.idle():
+        raise ValueError(f"{idle[0]}={idle[1]:g} has no effect on {options.kind} search: leave it out")
     policy = partial(
-        _policy(options.kind),
+        _policy(options),
         num_simulations=options.simulations,
         max_depth=trained_depth if options.max_depth is None else options.max_depth,
         qtransform=_scaled_values(options, spec, scale),
@@ -207,10 +218,11 @@ def _advantages(unit: Scalar, clip: Scalar, tree: mctx.Tree, node: Array) -> Arr
     return jnp.clip((q - tree.raw_values[node]) / unit, -clip, clip)
 
 
-def _policy(kind: Kind) -> Callable[..., Any]:
+def _policy(options: SearchOptions) -> Callable[..., Any]:
     """mctx's search, without exploration."""
-    if kind == "gumbel":
-        return partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0)
+    if options.kind == "gumbel":
+        considered = GUMBEL_CONSIDERED if options.considered is None else options.considered
+        return partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0, max_num_considered_actions=considered)
     return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
 
 

@@ -110,6 +110,11 @@ def search(help_: str, many: bool = False, real: bool = False) -> Decorator:
             help="Of gumbel: how loud values are beside the policy.  [default: 0.1 for half of their range, or 0.3"
             " where the model shows a game's board]",
         ),
+        click.option(
+            "--considered",
+            type=Whole(min=2),
+            help="Of gumbel: how many of the policy's best actions it chooses from.  [default: 4]",
+        ),
         *([dynamics] if real else []),
     )
     return lambda function: reduce(lambda f, word: word(f), reversed(words), function)
@@ -139,6 +144,7 @@ def chosen_searches(
     max_depth: int | None,
     search_temperature: float | None,
     value_scale: float | None,
+    considered: int | None,
     dynamics: str | None = None,
     needed: bool = True,
 ) -> tuple[Any, ...]:
@@ -149,6 +155,7 @@ def chosen_searches(
         "--max-depth": max_depth,
         "--search-temperature": search_temperature,
         "--value-scale": value_scale,
+        "--considered": considered,
         "--dynamics": dynamics,
     }
     for name, value in given.items():
@@ -161,5 +168,6 @@ def chosen_searches(
     steps: Any = dynamics or "model"
     temperature = float(search_temperature or 0)
     return tuple(
-        SearchOptions(number, kind, scaled_by, max_depth, temperature, steps, value_scale) for number in simulations
+        SearchOptions(number, kind, scaled_by, max_depth, temperature, steps, value_scale, considered)
+        for number in simulations
     )

@@ -85,13 +85,16 @@ class Agent:
         max_depth: int | None = None,
         temperature: float = 0.0,
         value_scale: float | None = None,
+        considered: int | None = None,
     ) -> tuple[SearchResult, Tree]:
         """Search over the learned model, as `agent.search` does, and the carry after this observation.
 
         obs, carry, key: as of `act`.   simulations and what follows: see `SearchOptions`; static. Raises ValueError for
-        fewer than one simulation, for known bounds where there are none, and for a value scale without effect.
+        fewer than one simulation, for known bounds where there are none, and for options without effect.
         """
-        options = SearchOptions(simulations, kind, value_range, max_depth, temperature, value_scale=value_scale)
+        options = SearchOptions(
+            simulations, kind, value_range, max_depth, temperature, value_scale=value_scale, considered=considered
+        )
         search = make_search(self.model, self.spec, options, self.config.muesli.unroll)
         e, carry = self._encode(obs, carry)
         return search(self.params, e, obs.legal, key, self.config.hyper.discount), carry

@@ -51,13 +51,11 @@ def make_mind(
     return Mind(search.simulations, model.initial_carry, think)
 
 
-def check_scale(search: SearchOptions) -> None:
-    """Raises RunError for a --value-scale without effect."""
-    if search.value_scale is not None and search.kind != "gumbel":
-        raise RunError(
-            f"--value-scale {search.value_scale:g} has no effect on {search.kind} search: leave it out, or search by"
-            " gumbel"
-        )
+def check_options(search: SearchOptions) -> None:
+    """Raises RunError for a --value-scale or a --considered without effect."""
+    if idle := search.idle():
+        option = f"--{idle[0].replace('_', '-')} {idle[1]:g}"
+        raise RunError(f"{option} has no effect on {search.kind} search: leave it out, or search by gumbel")
 
 
 def win_rate(value: float) -> float:

@@ -23,8 +23,10 @@ KINDS = pytest.mark.parametrize("kind", ["muzero", "gumbel"])
 
 
 @cache
-def make_cached(kind, spec, simulations, value_range="auto", max_depth=None, trained_depth=None, value_scale=None):
-    options = SearchOptions(simulations, kind, value_range, max_depth, value_scale=value_scale)
+def make_cached(
+    kind, spec, simulations, value_range="auto", max_depth=None, trained_depth=None, value_scale=None, considered=None
+):
+    options = SearchOptions(simulations, kind, value_range, max_depth, value_scale=value_scale, considered=considered)
     return jax.jit(make_search(table_model(), spec, options, trained_depth))
 
 
@@ -232,9 +234,26 @@ def test_values_are_louder_by_default_in_a_game_whose_board_the_model_shows():
     np.testing.assert_allclose(advantage(shows, value_range="tree"), 51 * 0.2 * 0.04 / 0.68, rtol=1e-3)
 
 
-def test_a_scale_without_effect_is_refused():
-    with pytest.raises(ValueError, match=r"value_scale=0\.5 has no effect on muzero search"):
-        make_search(table_model(), TWO, SearchOptions(2, value_scale=0.5))
+@pytest.mark.parametrize(
+    ("option", "said"), [({"value_scale": 0.5}, r"value_scale=0\.5"), ({"considered": 2}, "considered=2")], ids=str
+)
+def test_an_option_of_the_other_search_is_refused(option, said):
+    with pytest.raises(ValueError, match=f"{said} has no effect on muzero search"):
+        make_search(table_model(), TWO, SearchOptions(2, **option))
+
+
+@pytest.mark.parametrize(
+    ("considered", "visits"),
+    [(2, [4, 4, 0, 0, 0, 0]), (4, [1, 1, 3, 3, 0, 0]), (None, [1, 1, 3, 3, 0, 0])],
+)
+def test_gumbel_chooses_from_the_best_actions_of_the_prior(considered, visits):
+    """What the prior likes less pays more. Of eight simulations each round takes as many, and keeps the better half."""
+    rising = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    params = tables([[1]], rewards=[rising], logits=[[-r / 10 for r in rising]], actions=6)
+    legal, game = ((True,) * 6,) * ROOTS, GAME._replace(num_actions=6)
+    found = look(params, "gumbel", 8, game, legal, considered=considered)
+    assert found.visits.tolist() == [visits] * ROOTS
+    assert found.action.tolist() == [3 if considered != 2 else 1] * ROOTS
 
 
 def test_a_scale_of_the_whole_tree_does_not_depend_on_the_unit_of_rewards():

@@ -362,6 +362,10 @@ def test_strength_over_simulations_is_a_table_and_a_picture(here, capsys) -> Non
             [SearchOptions(8, "gumbel"), SearchOptions(8, "gumbel", value_scale=1.0)],
             ["search default scale", "search scale 1"],
         ),
+        (
+            [SearchOptions(8, "gumbel"), SearchOptions(8, "gumbel", considered=16)],
+            ["search default considered", "search 16 considered"],
+        ),
         ([SearchOptions(8), SearchOptions(8, temperature=0.5)], ["search temperature 0", "search temperature 0.5"]),
         (
             [SearchOptions(8), SearchOptions(8, dynamics="environment")],
@@ -427,6 +431,8 @@ def garnet(tmp_path_factory) -> Path:
         ("evaluate run --simulations 2 --value-range known", "choose --value-range tree"),
         ("evaluate run --simulations 2 --value-scale 1", "--value-scale 1 has no effect on muzero search"),
         ("evaluate run --value-scale 1", "--value-scale 1 needs --simulations"),
+        ("evaluate run --simulations 2 --considered 4", "--considered 4 has no effect on muzero search"),
+        ("evaluate run --simulations 2 --search gumbel --considered 1", "--considered"),
         ("evaluate run --simulations 2,x", "several as in 8,32,128"),
         ("evaluate run --render film.mp4", ".gif"),
         ("evaluate run --render film", ".png"),

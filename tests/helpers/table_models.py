@@ -31,13 +31,14 @@ def table_model() -> Model:
     )
 
 
-def tables(successors, rewards=(), values=(), logits=()) -> Params:
+def tables(successors, rewards=(), values=(), logits=(), actions=3) -> Params:
     """Tables of S states and A actions. successors: [S, A] states; rewards: [S, A]; values: [S]; logits: [S, A].
 
     What is left out is 0, and actions that a row leaves out do the same as its last.
     """
-    successors = filled(successors, (STATES, 3)).astype(int)
-    rewards, logits, values = filled(rewards, (STATES, 3)), filled(logits, (STATES, 3)), filled(values, (STATES,))
+    successors = filled(successors, (STATES, actions)).astype(int)
+    rewards, logits = filled(rewards, (STATES, actions)), filled(logits, (STATES, actions))
+    values = filled(values, (STATES,))
     return Params((), jnp.array(np.eye(STATES, dtype=np.float32)[successors]), rewards, values, values, logits, logits)
 
 
