@@ -63,7 +63,7 @@ class SearchOptions(NamedTuple):
     considered: int | None = None
 
     def idle(self) -> tuple[str, int | float] | None:
-        """An option that this kind of search does not have, and its value."""
+        """An option that is given and that this kind of search does not have, and its value; None: all have effect."""
         of_gumbel = {"value_scale": self.value_scale, "considered": self.considered}
         given = ((name, value) for name, value in of_gumbel.items() if value is not None)
         return None if self.kind == "gumbel" else next(given, None)

@@ -167,10 +167,10 @@ class PlaneHead(nn.Module):
 
 
 class TowerHead(nn.Module):
-    """A tower of its own before a head, [M, H, W, C] -> logits.
+    """A tower of its own before a head, [M, H, W, C] -> logits [M, outputs].
 
-    What to play depends on the board in more ways than a value does, and the encoder's blocks, which the root's policy
-    has behind it, saw the board itself.
+    A root's policy reads what the encoder's blocks made of the board for it. A state of the model has to hold the board
+    for all that follows, so that its policy needs blocks that make as much of it.
     """
 
     planes: int
