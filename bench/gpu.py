@@ -20,14 +20,15 @@ from purejax_sc import config as configs
 from purejax_sc.envs import make_env
 from purejax_sc.training import accelerators, plan
 
-SWEEP = ["train.num_envs=32", "train.batch_sequences=96", "train.sequence_length=16", "train.replay_share=0.6667"]
-SEEDS = (1, 4, 16, 64, 256)
+BREAKOUT = ["train.num_envs=32", "train.batch_sequences=96", "train.sequence_length=16", "train.replay_share=0.6667"]
+SWEEPS = {"minatar_breakout": (BREAKOUT, (1, 4, 16, 64, 256)), "go_5x5_planes": ([], (1, 10, 40))}
+QUICK_SWEEPS = {"smoke": ([], (1, 4))}
 PAPER = {"sokoban": [], "atari": [], "go_9x9": ["train.data_shards=8"]}
 QUICK = {"smoke": [], "catch": []}
 ROUNDS, ITERATIONS = 3, 20
 
 
-def sweeps(name: str, words: list[str], seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
+def sweep(name: str, words: list[str], seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
     """A line per number of seeds; programs do not wait for each other in memory, so rounds are not interleaved."""
     single = None
     for num in seeds:
@@ -75,11 +76,12 @@ def table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[st
 def page(quick: bool, device: accelerators.Accelerator | None) -> Iterator[str]:
     """The page, line by line, as it is measured."""
     yield f"# {jax.devices()[0].device_kind}, jax {jax.__version__}\n"
-    name, words, seeds = ("smoke", [], SEEDS[:2]) if quick else ("minatar_breakout", SWEEP, SEEDS)
-    yield f"Seeds of `{' '.join([name, *words])}` side by side on one device:\n"
-    columns = ("seeds", "env steps/s", "updates/s", "single runs' time", "compile s", "MiB")
-    yield from table(columns, sweeps(name, words, seeds))
-    yield "\nUpdates at paper size:\n"
+    for name, (words, seeds) in (QUICK_SWEEPS if quick else SWEEPS).items():
+        yield f"Seeds of `{' '.join([name, *words])}` side by side on one device:\n"
+        columns = ("seeds", "env steps/s", "updates/s", "single runs' time", "compile s", "MiB")
+        yield from table(columns, sweep(name, words, seeds))
+        yield ""
+    yield "Updates at paper size:\n"
     columns = ("configuration", "precision", "ms", "TFLOP/s", "of the peak", "compile s", "GiB", "GiB planned")
     yield from table(columns, updates(QUICK if quick else PAPER, device))
 
