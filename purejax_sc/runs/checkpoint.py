@@ -300,8 +300,7 @@ def load_agents(directory: Path, warn: Warn) -> Agents:
     if (directory / agent_file.FILE).is_file():
         return _exported(directory / agent_file.FILE)
     if not folder.is_dir():
-        lack = f"holds no {CHECKPOINTS}/" if directory.is_dir() else "is no directory"
-        raise RunError(f"{directory} {lack}: give one that train or export wrote")
+        raise RunError(f"{directory} {_lack(directory)}")
     with _quiet():
         manager = ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(read_only=True))
 
@@ -318,6 +317,14 @@ def load_agents(directory: Path, warn: Warn) -> Agents:
     if agents is None:
         raise RunError(f"{folder} holds no readable checkpoint: give a directory written by train")
     return agents
+
+
+def _lack(directory: Path) -> str:
+    """What a directory without checkpoints is, and what to do. The rows of one program get theirs when all are done."""
+    if (directory / "metrics.csv").is_file():
+        return f"has no {CHECKPOINTS}/ yet: go on with its run, sweep or study by --resume"
+    lack = f"holds no {CHECKPOINTS}/" if directory.is_dir() else "is no directory"
+    return f"{lack}: give one that train or export wrote"
 
 
 def _exported(path: Path) -> Agents:

@@ -189,6 +189,12 @@ def test_foreign_directories_are_not_resumed(tmp_path: Path, capsys) -> None:
         checkpoint.load_agents(tmp_path, pytest.fail)
 
 
+def test_rows_of_a_program_that_has_not_ended_name_the_cure(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").touch()
+    with pytest.raises(RunError, match="has no checkpoints/ yet: go on with its run, sweep or study by --resume"):
+        checkpoint.load_agents(tmp_path, pytest.fail)
+
+
 def test_another_number_of_seeds_is_refused_before_anything_is_compiled(tmp_path: Path, monkeypatch) -> None:
     stop_counting(tmp_path / "run", 8)
     monkeypatch.setattr(runs, "compile_program", None)
