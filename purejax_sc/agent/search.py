@@ -31,8 +31,10 @@ GUMBEL_SCALE = 0.1
 GUMBEL_SHOWN = 0.3
 GUMBEL_SIBLINGS = {True: 1.0, False: 0.1}
 # How many actions Gumbel search considers at the root, m of the same paper. With few of them each is looked at again,
-# after the answers that its first visit showed; of sixteen, most are looked at once.
-GUMBEL_CONSIDERED = 4
+# after the answers that its first visit showed; of sixteen, most are looked at once. Of the larger number each has to
+# be looked at four times in the first of log2(m) rounds, after each of which half are dropped.
+GUMBEL_CONSIDERED = (4, 8)
+GUMBEL_CONSIDERS_MORE = 4 * 8 * 3  # simulations
 
 
 class SearchOptions(NamedTuple):
@@ -50,7 +52,7 @@ class SearchOptions(NamedTuple):
                  and shows what a better one could gain (`acting.planning`).
     value_scale: of Gumbel search, how loud a value is beside the prior: c_scale of Danihelka et al. 2022. The better
                  the model, the louder values may be: None is `default_scale`, or `GUMBEL_SIBLINGS`.
-    considered:  of Gumbel search, how many of the prior's best actions it chooses from; None: `GUMBEL_CONSIDERED`.
+    considered:  of Gumbel search, how many of the prior's best actions it chooses from; None: `default_considered`.
     """
 
     simulations: int
@@ -132,6 +134,12 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
 def default_scale(model: Model) -> float:
     """How loud values of known bounds are in Gumbel search where nobody says: louder if the model shows the board."""
     return GUMBEL_SCALE if model.reconstruct is None else GUMBEL_SHOWN
+
+
+def default_considered(simulations: int) -> int:
+    """From how many actions Gumbel search chooses where nobody says: more of them if it has time for more."""
+    few, more = GUMBEL_CONSIDERED
+    return more if simulations >= GUMBEL_CONSIDERS_MORE else few
 
 
 def make_plan(
@@ -221,7 +229,7 @@ def _advantages(unit: Scalar, clip: Scalar, tree: mctx.Tree, node: Array) -> Arr
 def _policy(options: SearchOptions) -> Callable[..., Any]:
     """mctx's search, without exploration."""
     if options.kind == "gumbel":
-        considered = GUMBEL_CONSIDERED if options.considered is None else options.considered
+        considered = default_considered(options.simulations) if options.considered is None else options.considered
         return partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0, max_num_considered_actions=considered)
     return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
 

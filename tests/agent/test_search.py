@@ -256,6 +256,15 @@ def test_gumbel_chooses_from_the_best_actions_of_the_prior(considered, visits):
     assert found.action.tolist() == [3 if considered != 2 else 1] * ROOTS
 
 
+@pytest.mark.parametrize(("simulations", "visited"), [(95, 4), (96, 8)])
+def test_gumbel_considers_more_actions_when_each_can_be_looked_at_four_times(simulations, visited):
+    params = tables([[1]], rewards=[[0.1] * 9], logits=[list(range(9))], actions=9)
+    game = GAME._replace(num_actions=9)
+    visits = look(params, "gumbel", simulations, game, ((True,) * 9,) * ROOTS).visits[0]
+    assert sorted(np.flatnonzero(visits).tolist()) == list(range(9 - visited, 9))
+    assert visits[9 - visited :].min() >= 4
+
+
 def test_a_scale_of_the_whole_tree_does_not_depend_on_the_unit_of_rewards():
     # In MuZero's search too; the prior likes what pays less.
     def weights(unit, value_range):
