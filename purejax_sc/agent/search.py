@@ -137,7 +137,7 @@ def default_scale(model: Model) -> float:
 
 
 def default_considered(simulations: int) -> int:
-    """From how many actions Gumbel search chooses where nobody says: more of them if it has time for more."""
+    """m of Danihelka et al. 2022, of so many simulations, where nobody says: more actions if there is time for more."""
     few, more = GUMBEL_CONSIDERED
     return more if simulations >= GUMBEL_CONSIDERS_MORE else few
 
