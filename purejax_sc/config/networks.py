@@ -30,6 +30,8 @@ class NetworkConfig(Section):
     """Hidden layer of each head; 0 for linear heads."""
     reads: tuple[Natural, ...] | None = None
     """Planes of the observation, which are its last axis, that the network reads, in this order; null for all."""
+    crop: Natural = 0
+    """Rows and columns at each edge of an image that the network does not read."""
     precision: Precision = "float32"
     """Of operands of products and convolutions; sums and all else are float32."""
 

@@ -82,16 +82,24 @@ def _make_heads(parts: Parts, num_actions: int, bins: int) -> _Heads:
 
 
 def _make_reading(config: Config, spec: EnvSpec) -> Callable[[Array], Array]:
-    """What of frames [..., *obs_shape] the network reads. Raises ConfigError for planes that there are not."""
-    reads, (*_, most) = config.network.reads, spec.obs_shape or (0,)
-    if reads is None:
-        return lambda frame: frame
-    if not reads or len(set(reads)) < len(reads) or max(reads) >= most:
+    """What of frames [..., *obs_shape] the network reads. Raises ConfigError for what there is not."""
+    reads, crop, (*image, most) = config.network.reads, config.network.crop, spec.obs_shape or (0,)
+    if reads is not None and (not reads or len(set(reads)) < len(reads) or max(reads) >= most):
         raise ConfigError(
             f"network.reads={list(reads)}: name planes of the {most} that observations of {config.env} have, each once,"
             " counted from 0, or leave it out"
         )
-    return lambda frame: jnp.take(frame, jnp.array(reads), axis=-1)
+    if crop and (len(image) != 2 or min(image) <= 2 * crop):
+        raise ConfigError(
+            f"network.crop={crop} leaves nothing of an observation of {config.env}, which has the shape"
+            f" {list(spec.obs_shape)}: set network.crop=0"
+        )
+
+    def read(frame: Array) -> Array:
+        seen = frame[..., crop:-crop, crop:-crop, :] if crop else frame
+        return seen if reads is None else jnp.take(seen, jnp.array(reads), axis=-1)
+
+    return read
 
 
 def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | None:

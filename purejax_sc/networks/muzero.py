@@ -14,6 +14,7 @@ from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec
 
 HEAD_PLANES = 8  # of the 1x1 convolution that opens a head
+ACTION_PLANES = 8  # that each action has of its own, where actions are no places
 
 
 class MuzeroOptions(NetworkConfig):
@@ -50,19 +51,23 @@ def points_of(num_actions: int, height: int, width: int) -> int:
     return points if num_actions in (points, points + 1) else 0
 
 
+def are_places(num_actions: int, height: int, width: int) -> bool:
+    """Whether the actions say where something happens: at a point of the board, or in a column."""
+    return points_of(num_actions, height, width) > 0 or num_actions == width
+
+
 def action_planes(a: Array, height: int, width: int) -> Array:
-    """The action vector a [M, A] as planes [M, height, width, P].
+    """The action vector a [M, A], of actions that are places, as planes [M, height, width, P].
 
     On a board with one action per point, and perhaps a pass (A = height * width, or one more): a plane of stones and a
-    constant plane for the pass. Otherwise a constant plane per action, and where A = width also one of the column, as
-    in connect four.
+    constant plane for the pass. Where A = width, as in connect four, a constant plane per action and one of the column.
     """
     placed, board = points_of(a.shape[1], height, width), (a.shape[0], height, width)
     anywhere = a[:, placed:]
     planes = [jnp.broadcast_to(anywhere[:, None, None, :], (*board, anywhere.shape[1]))]
     if placed:
         planes.insert(0, a[:, :placed].reshape(*board, 1))
-    elif a.shape[1] == width:
+    else:
         planes.append(jnp.broadcast_to(a[:, None, :, None], (*board, 1)))
     return jnp.concatenate(planes, axis=-1)
 
@@ -96,11 +101,29 @@ class PlaneTorso(nn.Module):
         return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
-class PlaneDynamics(nn.Module):
-    """A convolution of the latent [M, H, W, planes] and the action's planes is added to the latent, and a tower.
+class ChosenBlock(nn.Module):
+    """A residual block of z [M, H, W, planes] in which the action a [M, A] chooses among features: each has its own.
 
-    The latent is centred, and goes past the convolution: without either most of what it says of the board is lost in
-    a few steps of a model that has not learned yet, and it learns far more slowly.
+    What a move does is a product of what is there and of the action, such as a step to the left and no wall there. A
+    sum of both, which planes of the action make of it, takes many more updates to be told apart.
+    """
+
+    planes: int
+    conv: Form
+
+    @nn.compact
+    def __call__(self, z: Array, a: Array) -> Array:
+        of_all = nn.relu(Conv(a.shape[1] * ACTION_PLANES, form=self.conv)(z))  # once for all actions of a look-ahead
+        of_all = of_all.reshape(*z.shape[:3], a.shape[1], ACTION_PLANES)
+        return z + Conv(self.planes, form=self.conv)(jnp.einsum("mhwap,ma->mhwp", of_all, a))
+
+
+class PlaneDynamics(nn.Module):
+    """What the action does is added to the latent [M, H, W, planes], and a tower follows.
+
+    It is a convolution of the latent and the action's planes; where actions are no places it is a block that they
+    choose, the first of the blocks. The latent is centred, and goes past the convolution: without either most of what
+    it says of the board is lost in a few steps of a model that has not learned yet, and it learns far more slowly.
     """
 
     planes: int
@@ -112,8 +135,10 @@ class PlaneDynamics(nn.Module):
 
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
-        z = board_norm()(z)
-        x = jnp.concatenate([z, action_planes(a, *z.shape[1:3])], axis=-1)
+        z, board = board_norm()(z), z.shape[1:3]
+        if not are_places(a.shape[1], *board):
+            return PlaneTower(self.planes, self.blocks - 1, self.conv)(ChosenBlock(self.planes, self.conv)(z, a))
+        x = jnp.concatenate([z, action_planes(a, *board)], axis=-1)
         x = z + Conv(self.planes, form=self.conv)(x)
         return PlaneTower(self.planes, self.blocks, self.conv)(x)
 

@@ -16,7 +16,16 @@ from purejax_sc.config.networks import NetworkConfig, read_network
 from purejax_sc.networks import make_model
 from purejax_sc.networks.conv import Conv, choose_form, max_pool
 from purejax_sc.networks.impala import patches
-from purejax_sc.networks.muzero import PlaneHead, PlaneTower, action_planes, board_norm, min_max
+from purejax_sc.networks.muzero import (
+    ACTION_PLANES,
+    ChosenBlock,
+    PlaneHead,
+    PlaneTower,
+    action_planes,
+    are_places,
+    board_norm,
+    min_max,
+)
 from purejax_sc.networks.parts import standardise
 from purejax_sc.types import EnvSpec, Observation
 
@@ -474,10 +483,29 @@ def test_action_planes_of_columns():
     np.testing.assert_array_equal(planes[0, :, :, 3], [[0.0, 0.25, 0.75]] * 2)
 
 
-def test_action_planes_of_another_game_are_constant():
-    planes = action_planes(jnp.eye(4)[:2], 2, 3)
-    assert planes.shape == (2, 2, 3, 4)
-    np.testing.assert_array_equal(planes[1], np.broadcast_to([0.0, 1.0, 0.0, 0.0], (2, 3, 4)))
+def test_actions_that_are_no_places_choose_among_features_of_their_own():
+    """By hand: each of two actions moves what is there by one point, to its own side."""
+    block = ChosenBlock(planes=1, conv="auto")
+    z = jnp.array([0.0, 1.0, 0.0, 0.0]).reshape(1, 1, 4, 1)
+    shapes = jax.eval_shape(block.init, jax.random.key(0), z, jnp.eye(2)[:1])["params"]
+    assert shapes["Conv_0"]["kernel"].shape == (3, 3, 1, 2 * ACTION_PLANES)
+    params = jax.tree.map(lambda x: jnp.zeros(x.shape), shapes)
+    right, left = 0, ACTION_PLANES  # the first features of either action: what is beside a point, and what is on it
+    see = params["Conv_0"]["kernel"].at[1, 2, 0, right].set(1.0).at[1, 0, 0, left].set(1.0)
+    params["Conv_0"]["kernel"] = see.at[1, 1, 0, jnp.array([right, left]) + 1].set(1.0)
+    params["Conv_1"]["kernel"] = params["Conv_1"]["kernel"].at[1, 1, :2, 0].set(jnp.array([1.0, -1.0]))
+
+    def after(*a: float) -> list[float]:
+        return block.apply({"params": params}, z, jnp.array([a])).ravel().tolist()
+
+    assert after(1.0, 0.0) == [1.0, 0.0, 0.0, 0.0]
+    assert after(0.0, 1.0) == [0.0, 0.0, 1.0, 0.0]
+    assert after(0.25, 0.75) == [0.25, 0.0, 0.75, 0.0]
+
+
+@pytest.mark.parametrize(("num_actions", "places"), [(9, True), (10, True), (3, True), (4, False), (1, False)])
+def test_which_actions_are_places(num_actions: int, places: bool) -> None:
+    assert are_places(num_actions, 3, 3) == places
 
 
 def test_board_game_model_reads_stones_and_pass():
@@ -634,24 +662,43 @@ def test_what_states_show_has_the_shape_of_the_observation(kind):
 
 
 @functools.cache
-def reading(reads, planes, reconstruct=0):
-    spec = SPEC._replace(obs_shape=(4, 4, planes), obs_dtype=np.dtype(bool))
-    return make(network_of(kind="mlp", reads=reads), spec, reconstruct=reconstruct)
+def reading(reads, planes, reconstruct=0, side=4, crop=0):
+    spec = SPEC._replace(obs_shape=(side, side, planes), obs_dtype=np.dtype(bool))
+    return make(network_of(kind="mlp", reads=reads, crop=crop), spec, reconstruct=reconstruct)
+
+
+def encoded(model, params, frame):
+    """What a network makes of frames [1, 6, ...]."""
+    zeros = jnp.zeros((1, 6))
+    obs = Observation(frame, jnp.ones((1, 6, A), bool), zeros.astype(jnp.int32), zeros, zeros == 1, zeros == 0)
+    return jax.jit(model.encode)(params.encoder, obs, ())[0]
 
 
 def test_a_network_reads_the_planes_that_are_named_and_shows_the_first_of_them():
     model, alone = reading((4, 0, 2), 5, reconstruct=2), reading(None, 3)
     frame = jax.random.bernoulli(jax.random.key(1), 0.5, (1, 6, 4, 4, 5))
-    params, zeros = jax.jit(alone.init)(jax.random.key(0)), jnp.zeros((1, 6))
+    params = jax.jit(alone.init)(jax.random.key(0))
     assert_close(params.encoder, jax.jit(model.init)(jax.random.key(0)).encoder, atol=0)
-
-    def encoded(model, frame):
-        obs = Observation(frame, jnp.ones((1, 6, A), bool), zeros.astype(jnp.int32), zeros, zeros == 1, zeros == 0)
-        return jax.jit(model.encode)(params.encoder, obs, ())[0]
-
-    np.testing.assert_array_equal(encoded(model, frame), encoded(alone, frame[..., np.array([4, 0, 2])]))
-    np.testing.assert_array_equal(model.visible(frame), frame[..., np.array([4, 0])])
+    named = frame[..., np.array([4, 0, 2])]
+    np.testing.assert_array_equal(encoded(model, params, frame), encoded(alone, params, named))
+    np.testing.assert_array_equal(model.visible(frame), named[..., :2])
     assert model.reconstruct(jax.jit(model.init)(jax.random.key(0)).dynamics, jnp.zeros((6, 128))).shape == (6, 4, 4, 2)
+
+
+def test_a_network_that_crops_neither_reads_nor_shows_the_edge():
+    model, alone = reading((1, 0), 3, reconstruct=1, side=6, crop=1), reading((1, 0), 3)
+    frame = jax.random.bernoulli(jax.random.key(1), 0.5, (1, 6, 6, 6, 3))
+    params, inner = jax.jit(model.init)(jax.random.key(0)), frame[:, :, 1:5, 1:5]
+    np.testing.assert_array_equal(encoded(model, params, frame), encoded(alone, params, inner))
+    np.testing.assert_array_equal(model.visible(frame), inner[..., 1:2])
+    assert model.reconstruct(params.dynamics, jnp.zeros((6, 128))).shape == (6, 4, 4, 1)
+
+
+def test_a_crop_that_leaves_nothing_is_refused_with_a_cure():
+    with pytest.raises(ConfigError, match=r"network\.crop=2 leaves nothing of .*: set network\.crop=0"):
+        reading(None, 3, crop=2)
+    with pytest.raises(ConfigError, match=r"network\.crop=1 leaves nothing of .*: set network\.crop=0"):
+        make(network_of(kind="mlp", crop=1), SPEC._replace(obs_shape=(3,)))
 
 
 @pytest.mark.parametrize("reads", [(), (0, 5), (1, 1)])
