@@ -114,8 +114,9 @@ class ChosenBlock(nn.Module):
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
         of_all = nn.relu(Conv(a.shape[1] * ACTION_PLANES, form=self.conv)(z))  # once for all actions of a look-ahead
-        of_all = of_all.reshape(*z.shape[:3], a.shape[1], ACTION_PLANES)
-        return z + Conv(self.planes, form=self.conv)(jnp.einsum("mhwap,ma->mhwp", of_all, a))
+        of_each = of_all.reshape(*z.shape[:3], a.shape[1], ACTION_PLANES)
+        chosen = jnp.sum(of_each * a[:, None, None, :, None], axis=-2)
+        return z + Conv(self.planes, form=self.conv)(chosen)
 
 
 class PlaneDynamics(nn.Module):
