@@ -37,7 +37,8 @@ def find(name: str | os.PathLike[str]) -> Path:
         raise ConfigError(f"cannot read {quote(str(name))}: {error.strerror}") from None
     if str(name) in shipped:
         return shipped[str(name)]
-    close = nearest(path.stem, shipped, most=3, cutoff=0.5) or shipped
+    bases = [name for name in shipped if not any(name.startswith(f"{other}_") for other in shipped)]
+    close = nearest(path.stem, shipped, most=3, cutoff=0.5) or bases
     raise ConfigError(f"no configuration {quote(str(name))}: give a path, or a shipped name such as {', '.join(close)}")
 
 
