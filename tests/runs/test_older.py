@@ -48,7 +48,7 @@ def test_it_is_evaluated_and_plotted(older: Path, tmp_path: Path) -> None:
 
 def test_settings_that_had_no_effect_are_left_out(older: Path) -> None:
     config = load(older / "config.yaml")
-    options = {"kind", "head_width", "reads", "precision", "width", "depth", "model_blocks"}
+    options = {"kind", "head_width", "reads", "crop", "precision", "width", "depth", "model_blocks"}
     assert set(type(config.network).model_fields) == options
     assert config == load("smoke", ["checkpoint.keep=1"])
 
@@ -57,7 +57,7 @@ def test_a_network_of_version_0_1_has_its_strides() -> None:
     tree = to_tree(load("sokoban"))
     network = {"depth": 1, "padding": "VALID", "blocks": 6, "model_blocks": 1, **tree["network"]}
     network["pool"] = network.pop("strides")
-    del network["precision"], network["reads"]  # which there were not yet
+    del network["precision"], network["reads"], network["crop"]  # which there were not yet
     assert from_tree(tree | {"network": network}) == load("sokoban")
     with pytest.raises(ConfigError, match=r"network\.pool"):  # in a file of today it is a mistake
         load("sokoban", ["network.pool=[1,1,2,2]"])
