@@ -164,9 +164,9 @@ class Model(NamedTuple):
     value:         (value, z [M, ...]) -> out       policy:      (policy, z [M, ...]) -> logits [M, A]
     root_value:    (root_value, e [M, ...]) -> out  root_policy: (root_policy, e [M, ...]) -> logits [M, A]
     decode:        (out) -> float32 [M] raw reward or value; differentiable
-    reconstruct:   (dynamics, z [M, ...]) -> logits [M, *obs_shape[:-1], planes] of the bits of some of the
-                   observation's planes; None where nothing is reconstructed
-    visible:       (frame [..., *obs_shape]) -> bool [..., *obs_shape[:-1], planes], these planes; None with that
+    reconstruct:   (dynamics, z [M, ...]) -> logits [M, ..., planes] of the bits of some of the observation's planes, or
+                   of a part of them; None where nothing is reconstructed
+    visible:       (frame [..., *obs_shape]) -> bool [..., planes], what has to be shown of them; None with that
     """
 
     init: Callable[[Key], Params]

@@ -157,9 +157,10 @@ def start(grid: Array, depth: Array | int = 0) -> SokobanState:
 
 
 def draw(codes: Array) -> Array:
-    """Codes [..., 10, 10] as pictures uint8 [..., 80, 80, 3]."""
+    """Codes [..., height, width] as pictures uint8 [..., 8 height, 8 width, 3]."""
+    *lead, height, width = codes.shape
     tiles = jnp.swapaxes(jnp.asarray(TILES)[codes], -4, -3)  # rows, pixels of a row, columns, pixels of a column
-    return tiles.reshape(*codes.shape[:-2], 8 * SIZE, 8 * SIZE, 3)
+    return tiles.reshape(*lead, 8 * height, 8 * width, 3)
 
 
 # Pools

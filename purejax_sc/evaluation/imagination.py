@@ -63,7 +63,7 @@ class Imagined(NamedTuple):
             After the end of the episode they are 0; beyond a cut they are NaN, for nobody knows.
     real_action: int32 [K, T, N]; -1 where there is none any more.
     same:   bool [K + 1, T, N] the first k imagined actions were really taken, as long as there were any to take.
-    shown:  bool [K, T, *obs_shape[:-1], planes] of the first environment alone, for a picture: the observations' first
+    shown:  bool [K, T, height, width, planes] of the first environment alone, for a picture: the observations' first
             planes as the imagined states show them, k = 1 .. K; None of a model that shows nothing
             (`muesli.reconstruct=0`).
 

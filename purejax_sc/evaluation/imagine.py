@@ -112,7 +112,7 @@ def was_cut(imagined: Imagined) -> np.ndarray:
 
 
 def shown_pictures(config: Config, env: Env, shown: Array | None) -> np.ndarray | None:
-    """What the model shows [K, T, *obs_shape[:-1], planes] as uint8 [K, T, height, width, 3]; None if that is none.
+    """What the model shows [K, T, ..., planes] as uint8 [K, T, height, width, 3]; None if that is none.
 
     Some drawers tell by the step whose turn it is: the states k steps on begin at step k.
     """

@@ -73,7 +73,7 @@ def draw_cartpole(frames: np.ndarray) -> np.ndarray:
 
 
 def draw_sokoban(frames: np.ndarray) -> np.ndarray:
-    """Planes [T, 10, 10, 7], or pictures, which stay as they are."""
+    """Planes [T, H, W, 7] of a level or of a part of it, or pictures, which stay as they are."""
     if frames.dtype == np.uint8:
         return frames
     from purejax_sc.envs import sokoban  # which imports Jumanji

@@ -70,6 +70,7 @@ def test_pictures_show_the_same_as_symbols() -> None:
     grid = jnp.asarray(boxoban.parse(LEVEL)[0])
     picture = np.asarray(sokoban.draw(grid))
     assert picture.shape == (80, 80, 3)
+    np.testing.assert_array_equal(sokoban.draw(grid[1:9, 2:9]), picture[8:72, 16:72])
     for code in range(sokoban.NUM_CODES):
         for row, column in np.argwhere(np.asarray(grid) == code):
             tile = picture[8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
