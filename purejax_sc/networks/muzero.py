@@ -105,7 +105,10 @@ class ChosenBlock(nn.Module):
     """A residual block of z [M, H, W, planes] in which the action a [M, A] chooses among features: each has its own.
 
     What a move does is a product of what is there and of the action, such as a step to the left and no wall there. A
-    sum of both, which planes of the action make of it, takes many more updates to be told apart.
+    sum of both, which planes of the action make of it, takes many more updates to be told apart. So, with * for 3x3
+    convolutions and h for what is seen,
+
+        h = relu(K_1 * z) [M, H, W, A, ACTION_PLANES],   z' = z + K_2 * sum_a a h_a.
     """
 
     planes: int
