@@ -182,10 +182,16 @@ def apply(diff: str, directory: Path) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def anchors(path: Path) -> set[str]:
+def anchors(path: Path) -> list[str]:
     """Of the headings of a page, as they are linked to."""
     headings = re.findall(r"^#+ (.*)$", prose(path.read_text(encoding="utf-8")), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_two_headings_are_linked_to_alike(page: Path) -> None:
+    found = anchors(page)
+    assert sorted(set(found)) == sorted(found)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -122,13 +122,13 @@ def print_match(report: dict[str, Any]) -> None:
         print_table([("", "Elo", "90% interval over games"), *ratings])
         return
     rows: list[tuple[str, ...]] = [
-        ("run", "seed", "wins", "as Black", "as White", "not counted", "other score", "games ended by")
+        ("run", "seed", "wins", "as Black", "as White", "lead", "not counted", "other score", "games ended by")
     ]
     for row in report["seeds"]:
         sides = (f"{row[side]['wins']} of {row[side]['games']}" for side in ("as_black", "as_white"))
         ended = ", ".join(f"{reason} {count}" for reason, count in row["ended"].items())
         void, differ = str(row["games"] - row["counted"]), str(len(row["scores_that_differ"]))
-        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, void, differ, ended))
+        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, _number(row["lead"]), void, differ, ended))
     print_table(rows)
     click.echo()
     rates = ((row["run"], _number(row["win_rate"]), _interval(row["interval"])) for row in report["runs"])

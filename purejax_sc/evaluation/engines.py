@@ -63,14 +63,19 @@ def play_games(
 
 
 def summarise(games: list[GameRecord]) -> dict[str, Any]:
-    """Counts, ready for JSON: wins by colour, how games ended, and the scores that the engine counts otherwise."""
+    """Ready for JSON: wins by colour, the mean lead, how games ended, and the scores that the engine counts otherwise.
+
+    lead: points by which the agent is ahead in the end, of games that nobody resigned; None where there is none.
+    """
     counted = [game for game in games if game.result is not None]
+    leads = [_lead(game) for game in counted if "resignation" not in game.ended]
     return {
         "games": len(games),
         "counted": len(counted),
         "wins": sum(game.result == 1 for game in counted),
         "as_black": {"games": sum(game.colour == 0 for game in counted), "wins": _wins(counted, 0)},
         "as_white": {"games": sum(game.colour == 1 for game in counted), "wins": _wins(counted, 1)},
+        "lead": float(np.mean(leads)) if leads else None,
         "ended": dict(Counter(game.ended for game in games)),
         "scores_that_differ": [
             {"referee": game.score, "engine": game.engine_score}
@@ -90,6 +95,12 @@ def to_sgf(game: GameRecord, player: Simultaneous, agent: str, engine: str) -> s
 
 def _wins(games: list[GameRecord], colour: int) -> int:
     return sum(game.result == 1 and game.colour == colour for game in games)
+
+
+def _lead(game: GameRecord) -> float:
+    """Points by which the agent is ahead, komi included."""
+    black = go_board.lead_of_black(game.score)
+    return -black if game.colour else black
 
 
 def check_program(command: str) -> None:

@@ -49,6 +49,11 @@ def score(board: np.ndarray, komi: float) -> str:
     return f"{'B' if lead > 0 else 'W'}+{abs(lead):g}"
 
 
+def lead_of_black(score: str) -> float:
+    """Points by which Black is ahead by a result of `score`."""
+    return 0.0 if score == "0" else float(score[2:]) * (1 if score.startswith("B") else -1)
+
+
 def sgf(size: int, komi: float, moves: Sequence[int], black: str, white: str, result: str) -> str:
     """A game record in SGF, version 4. moves: alternate, from Black on. result: such as "B+3.5" or "W+R"."""
     header = f"FF[4]GM[1]CA[UTF-8]SZ[{size}]KM[{komi:g}]PB[{_escape(black)}]PW[{_escape(white)}]RE[{_escape(result)}]"

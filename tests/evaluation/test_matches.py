@@ -345,6 +345,21 @@ def test_games_are_played_to_the_end_with_both_colours(two_boards, puppet) -> No
     assert all(pair["engine"] == "W+0.5" for pair in summary["scores_that_differ"])
 
 
+def test_the_mean_lead_is_of_games_that_were_played_out() -> None:
+    def game(colour: int, score: str, ended: str = "passes", result: int | None = 1) -> engines.GameRecord:
+        return engines.GameRecord([], colour, result, ended, score, None)
+
+    games = [
+        game(0, "B+17.5"),
+        game(1, "B+2.5", "limit", -1),
+        game(1, "0", result=-1),
+        game(0, "W+32.5", "resignation"),
+        game(0, "W+32.5", "engine lost: it crashed", None),
+    ]
+    assert engines.summarise(games)["lead"] == (17.5 - 2.5 + 0) / 3
+    assert engines.summarise(games[3:])["lead"] is None
+
+
 @pytest.mark.parametrize(
     ("answers", "ended", "result"),
     [
