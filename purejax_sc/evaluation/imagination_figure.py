@@ -23,7 +23,7 @@ FILM_REPORT = 20  # steps after which it is said how far the film has come
 SIZE, FILM_DPI = (11.0, 6.2), 96  # of the figure in inches, pixels of a film per inch
 WINDOW = 100  # steps on the axis of time
 MOST_ACTIONS = 10  # side by side
-SHOWN_COLUMNS = 5  # pictures of the model side by side
+SHOWN_COLUMNS, MOST_SHOWN = 5, 10  # pictures of the model side by side, and in all
 # What the axis of a panel shows at least, as a share of the episode's range of values and as a number: smaller wiggles
 # look small.
 LEAST_SHARE, LEAST = 0.1, 1e-3
@@ -40,6 +40,7 @@ class Scene(NamedTuple):
     frames: uint8 [T, height, width, 3], or None where observations are no picture.
     shown:  uint8 [K, T, height, width, 3], what the model shows of the states that it imagines, k = 1 .. K; None of a
             model that shows nothing.
+    came:   the same of the states that really came; white where other actions were taken. None with that.
     """
 
     env: str
@@ -51,6 +52,7 @@ class Scene(NamedTuple):
     value_gap: np.ndarray
     frames: np.ndarray | None
     shown: np.ndarray | None = None
+    came: np.ndarray | None = None
 
 
 def draw(scene: Scene, suffix: str, step: int | None, say: Say = lambda text: None) -> bytes:
@@ -97,8 +99,9 @@ def draw_step(scene: Scene, t: int) -> Figure:
 def _left(figure: Figure, place: SubplotSpec, scene: Scene, t: int) -> None:
     """The frame and what the model shows, the policy and the action values, one above the other."""
     views = [] if scene.frames is None else [(1.7, "", scene.frames[t])]
-    if scene.shown is not None:
-        views.append((0.8, "the model shows, k = 1 ..", render.strip(scene.shown[:, t], SHOWN_COLUMNS)))
+    if scene.shown is not None and scene.came is not None:
+        lines = _in_lines(scene.shown[:, t], scene.came[:, t])
+        views.append((1.4, "the model shows, k = 1 ..; below: what came", render.strip(lines, SHOWN_COLUMNS)))
     heights = [height for height, _, _ in views]
     grid = place.subgridspec(len(views) + 2, 1, height_ratios=(*heights, 1, 1), hspace=0.55)
     for i, (_, title, picture) in enumerate(views):
@@ -108,6 +111,16 @@ def _left(figure: Figure, place: SubplotSpec, scene: Scene, t: int) -> None:
         axes.set_axis_off()
     above, below = (figure.add_subplot(grid[i]) for i in (-2, -1))
     _bars(above, below, scene.imagined, t)
+
+
+def _in_lines(shown: np.ndarray, came: np.ndarray) -> np.ndarray:
+    """Pictures [K, height, width, 3] for a strip, [2 K]: lines of what the model shows, each above what came."""
+    pairs = np.stack([shown, came], axis=1)[:MOST_SHOWN]
+    lines = -(-len(pairs) // SHOWN_COLUMNS)
+    whole = np.full((lines * SHOWN_COLUMNS, *pairs.shape[1:]), 255, np.uint8)
+    whole[: len(pairs)] = pairs
+    by_line = whole.reshape(lines, SHOWN_COLUMNS, *pairs.shape[1:]).swapaxes(1, 2)
+    return by_line.reshape(-1, *shown.shape[1:])
 
 
 def _heading(scene: Scene, t: int) -> str:

@@ -12,6 +12,7 @@ from purejax_sc import memory
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env
+from purejax_sc.envs.host import AnyArray
 from purejax_sc.evaluation import imagination, imagination_figure, render
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
 from purejax_sc.evaluation.imagination import ImaginationOptions, Imagined
@@ -73,6 +74,7 @@ def imagine(
             value_gap=by_k["value_gap"],
             frames=drawn,
             shown=None if drawn is None else shown_pictures(config, env, alone.shown),
+            came=None if drawn is None else came_pictures(config, env, frames[: len(alone.acted)], alone.same[1:]),
         )
         replace_file(image, imagination_figure.draw(scene, image.suffix, step, say))
     return {
@@ -121,6 +123,21 @@ def shown_pictures(config: Config, env: Env, shown: Array | None) -> np.ndarray 
     draw, bits = render.make_drawer(config.env, env.spec), np.asarray(shown)
     begins = (np.zeros((k, *bits.shape[2:]), bool) for k in range(1, len(bits) + 1))
     return np.stack([draw(np.concatenate([begin, x]))[len(begin) :] for begin, x in zip(begins, bits, strict=True)])
+
+
+def came_pictures(config: Config, env: Env, frames: np.ndarray, same: AnyArray) -> np.ndarray | None:
+    """What the model should have shown, as `shown_pictures` has it: white where nobody knows, or nothing came.
+
+    frames: [T, *obs_shape] of an episode.   same: bool [K, T], were the first k actions really taken?
+    """
+    visible = make_model(config, env.spec).visible
+    if visible is None:
+        return None
+    real = render.make_drawer(config.env, env.spec)(np.asarray(visible(jnp.asarray(frames))))
+    came = np.full((len(same), *real.shape), 255, np.uint8)
+    for k, known in enumerate(np.asarray(same), 1):
+        came[k - 1, :-k][known[:-k]] = real[k:][known[:-k]]
+    return came
 
 
 def pictures(config: Config, env: Env, frames: np.ndarray, say: Say) -> np.ndarray | None:

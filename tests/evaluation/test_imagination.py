@@ -16,7 +16,7 @@ from PIL import Image
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError, from_tree
-from purejax_sc.evaluation import imagination, imagination_figure, imagine
+from purejax_sc.evaluation import imagination, imagination_figure, imagine, render
 from purejax_sc.evaluation.imagination import COLUMNS, ImaginationOptions, Imagined
 from purejax_sc.evaluation.imagination_figure import Scene
 from purejax_sc.evaluation.real_play import Play
@@ -228,15 +228,31 @@ def test_the_picture_says_what_the_numbers_say() -> None:
     assert marks == [[0.75, 1.5]]
 
 
-def test_what_the_model_shows_is_drawn_below_what_is_seen() -> None:
-    frames, shown = np.zeros((3, 2, 2, 3), np.uint8), np.full((2, 3, 2, 2, 3), 90, np.uint8)
-    figure = imagination_figure.draw_step(scene(frames=frames, shown=shown), 1)
+def test_what_the_model_shows_is_drawn_below_what_is_seen_and_above_what_came() -> None:
+    frames = np.zeros((3, 2, 2, 3), np.uint8)
+    shown, came = (np.full((7, 3, 2, 2, 3), grey, np.uint8) for grey in (90, 60))
+    came[1:] = 255
+    figure = imagination_figure.draw_step(scene(frames=frames, shown=shown, came=came), 1)
     seen, said = figure.axes[:2]
-    assert said.get_title() == "the model shows, k = 1 .."
-    pixels = said.images[0].get_array()
-    assert sorted(np.unique(pixels)) == [90, 255]
-    assert pixels.shape[1] > 1.9 * pixels.shape[0]  # two pictures, side by side
+    assert said.get_title() == "the model shows, k = 1 ..; below: what came"
+    side, gap = render.STRIP_SIDE, render.STRIP_GAP
+    pixels = said.images[0].get_array()[gap + side // 2 :: gap + side, gap + side // 2 :: gap + side, 0]
+    assert pixels.tolist() == [[90] * 5, [60] + [255] * 4, [90] * 2 + [255] * 3, [255] * 5]
     assert (seen.images[0].get_array() == 0).all()
+
+
+def test_what_came_is_known_where_the_imagined_actions_were_taken() -> None:
+    spec = EnvSpec(4, (2, 2, 2), np.dtype(bool), two_player=True)
+    config = from_tree({"env": "pgx/tic_tac_toe", "muesli": {"reconstruct": 2}})
+    frames = np.zeros((3, 2, 2, 2), bool)
+    frames[np.arange(3), 0, [0, 1, 0], 0] = True  # of the mover in every state, so of another side in every other one
+    same = np.array([[True, False, True], [True, True, True]])
+    once, twice = imagine.came_pictures(config, Env(spec, None, None), frames, same)
+    whole = render.make_drawer(config.env, spec)(frames)
+    np.testing.assert_array_equal(once[0], whole[1])
+    np.testing.assert_array_equal(twice[0], whole[2])
+    assert (once[1:] == 255).all()  # another action was taken, and then the episode is over
+    assert (twice[1:] == 255).all()
 
 
 def test_a_game_that_the_model_shows_keeps_the_colours_of_its_sides() -> None:
@@ -329,9 +345,10 @@ def test_a_model_that_shows_the_board_is_drawn_with_it(here, monkeypatch) -> Non
     monkeypatch.setattr(imagination_figure, "draw", lambda scene, *_: drawn.append(scene) or b"")
     assert main(shlex.split("imagine game --episodes 1 --render step.png")) == 0
     assert drawn[0].shown.shape == (2, len(drawn[0].imagined.acted), *drawn[0].frames.shape[1:])
+    assert drawn[0].came.shape == drawn[0].shown.shape
     monkeypatch.setattr(imagine, "pictures", lambda *_: None)  # as of observations that are no picture
     assert main(shlex.split("imagine game --episodes 1 --render another.png")) == 0
-    assert drawn[1].shown is None
+    assert drawn[1].shown is drawn[1].came is None
 
 
 def test_what_is_no_picture_is_drawn_without_frames(here, capsys) -> None:
