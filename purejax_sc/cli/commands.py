@@ -461,6 +461,9 @@ def levels(
 @click.option(
     "--boards", type=options.Whole(min=1), default=16, show_default=True, help="Games with an engine at a time."
 )
+@click.option(
+    "--handicap", type=options.Whole(min=0), default=0, show_default=True, help="Stones ahead of an engine, at random."
+)
 @options.seed("Of the openings.")
 @options.out("New directory.  [default: runs/match_<name of DIR>]")
 def match(
@@ -471,6 +474,7 @@ def match(
     openings: int,
     timeout: float,
     boards: int,
+    handicap: int,
     seed: int,
     out: Path | None,
     **search: Any,
@@ -487,13 +491,13 @@ def match(
     if any(search["simulations"]) and sampled:
         raise click.UsageError("--sampled draws moves from the policy, --simulations searches: give one of them")
     if opponent is None:
-        _refuse_given(("timeout", "boards"), "without --opponent, an engine: leave it out, or name one")
+        _refuse_given(("timeout", "boards", "handicap"), "without --opponent, an engine: leave it out, or name one")
     directory = out or Path("runs") / f"match_{Path(entrants[0]).name.replace(':', '_')}"
     with work("--games, --boards or --simulations"):
         [chosen] = options.chosen_searches(**search, needed=not any(":" in name for name in entrants))
         from purejax_sc.evaluation import matches
 
-        how = matches.MatchOptions(games, chosen, sampled, openings, seed, timeout, boards=boards)
+        how = matches.MatchOptions(games, chosen, sampled, openings, seed, timeout, boards=boards, handicap=handicap)
         report = matches.run(entrants, opponent, how, directory, speaker(), command_line())
     tables.print_match(report)
     click.echo(f"wrote {directory}")

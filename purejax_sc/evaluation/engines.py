@@ -36,8 +36,20 @@ class GameRecord(NamedTuple):
     engine_score: str | None
 
 
+class Opening(NamedTuple):
+    """How games against an engine begin, at points drawn at random. A game and the next one have the same points, with
+    the colours exchanged.
+
+    moves:    of both sides in turn, so that games differ.
+    handicap: stones of the agent after these, of either colour, between which the engine passes.
+    """
+
+    moves: int = 0
+    handicap: int = 0
+
+
 def play_games(
-    player: Simultaneous, params: Params, command: str, num_games: int, num_opening: int, timeout: float, seed: int
+    player: Simultaneous, params: Params, command: str, num_games: int, opening: Opening, timeout: float, seed: int
 ) -> tuple[str, list[GameRecord]]:
     """The engine's name, and `num_games` games against it, the agent having Black in every other one.
 
@@ -45,16 +57,15 @@ def play_games(
     depend on the others.
 
     Args:
-      params:      of the agent.
-      command:     starts the engine.
-      num_opening: random moves at the start, so that games differ. A game and the next one have the same, with the
-                   colours exchanged.
-      timeout:     seconds that the engine may take to answer.
+      params:  of the agent.
+      command: starts the engine.
+      opening: what is played before either side chooses.
+      timeout: seconds that the engine may take to answer.
 
     A game does not count if the engine crashes, is silent for too long, answers nonsense, or plays what Pgx calls
     illegal. Raises RunError if it cannot be started, or finishes none of the first few games. No engine is left then.
     """
-    hall = _Hall(player, params, command, num_opening, timeout, seed)
+    hall = _Hall(player, params, command, opening, timeout, seed)
     try:
         hall.play(num_games)
     finally:
@@ -142,12 +153,12 @@ class _Hall:
     """
 
     def __init__(
-        self, player: Simultaneous, params: Params, command: str, num_opening: int, timeout: float, seed: int
+        self, player: Simultaneous, params: Params, command: str, opening: Opening, timeout: float, seed: int
     ) -> None:
         self.name, self.records = "", dict[int, GameRecord]()
         self._player, self._params = player, params
         self._boards = player.clear(params, None, jnp.ones(player.num, bool))
-        self._command, self._num_opening, self._timeout, self._seed = command, num_opening, timeout, seed
+        self._command, self._opening, self._timeout, self._seed = command, opening, timeout, seed
         self._engines: dict[int, Engine] = {}
         self._doubted: set[int] = set()  # of these, what they do next is unknown
         self._games: dict[int, _Game] = {}
@@ -181,8 +192,10 @@ class _Hall:
             self._games[i] = _Game(number, [], np.random.default_rng([self._seed, number // 2]))
         self._boards = self._player.clear(self._params, self._boards, self._on(numbers))
         self._ask(numbers, lambda i: self._engines[i].set_up(self._player.size, self._player.komi))
-        for _ in range(self._num_opening):
+        for _ in range(self._opening.moves):
             self._tell(self._play_random([i for i in numbers if i in self._games]))
+        for _ in range(self._opening.handicap):
+            self._give_stone([i for i in numbers if i in self._games])
         self._finish()
 
     def _start_engine(self, i: int) -> None:
@@ -203,6 +216,12 @@ class _Hall:
         for k in range(self._player.size**2):
             played |= self._put({i: int(order[k]) for i, order in orders.items() if i not in played})
         return played
+
+    def _give_stone(self, boards: list[int]) -> None:
+        """A stone of the agent on each board, before which the engine passes where it is to move."""
+        passing = [i for i in boards if self._games[i].mover != self._games[i].colour]
+        self._tell(self._put(dict.fromkeys(passing, self._player.size**2)))
+        self._tell(self._play_random([i for i in boards if i in self._games]))
 
     def _move_agent(self) -> None:
         """The agent's move in every game that waits for it."""

@@ -52,6 +52,7 @@ class MatchOptions(NamedTuple):
     timeout:     seconds that an engine may take to answer.
     resign:      give up a game of Go where the chance to win is lower; 0 plays to the end.
     boards:      games against an engine that go on at a time, with a process of the engine for each.
+    handicap:    stones of the agent, at random points after the opening, before an engine makes its first move.
     """
 
     games: int = 100
@@ -62,6 +63,7 @@ class MatchOptions(NamedTuple):
     timeout: float = 60.0
     resign: float = 0.0
     boards: int = BOARDS
+    handicap: int = 0
 
 
 class Entrant(NamedTuple):
@@ -178,6 +180,7 @@ def against_engine(
     entrants = [load_entrant(name, options, say) for name in names]
     players = [_simultaneous(entrant, options) for entrant in entrants]
     engines.check_program(command)
+    opening = engines.Opening(options.openings, options.handicap)
     games: dict[str, str] = {}
     rows, engine = [], ""
     sides = [(number, i) for number, entrant in enumerate(entrants) for i in range(len(entrant.seeds))]
@@ -186,7 +189,7 @@ def against_engine(
         player, seed = players[number], entrant.seeds[i]
         say(f"{entrant.name}, seed {seed}: {options.games} game(s) against {command}")
         engine, played = engines.play_games(
-            player, _params(entrant, i), command, options.games, options.openings, options.timeout, options.seed
+            player, _params(entrant, i), command, options.games, opening, options.timeout, options.seed
         )
         rows.append({"run": entrant.name, "seed": seed, **engines.summarise(played)})
         for j, game in enumerate(played):

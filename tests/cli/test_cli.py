@@ -61,6 +61,7 @@ def contents(root: Path) -> dict[Path, bytes | None]:
         ("train smoke --placement everywhere", "--placement"),
         ("train smoke --no-such-option", "--no-such-option"),
         ("match a b --boards 4", "--boards has no effect without --opponent"),
+        ("match a b --handicap 4", "--handicap has no effect without --opponent"),
         ("match a b --timeout 1", "--timeout has no effect without --opponent"),
         ("train smoke --plan --resume", "--resume has no effect with --plan"),
         ("train smoke --plan --force", "--force has no effect with --plan"),

@@ -237,8 +237,8 @@ def test_a_resignation_of_the_agent_is_a_loss(puppet) -> None:
 # Engines
 
 
-def play(player: Simultaneous, command: str, num: int, openings: int = 0, timeout: float = 30.0):
-    return engines.play_games(player, (), command, num, openings, timeout, seed=0)
+def play(player: Simultaneous, command: str, num: int, openings: int = 0, timeout: float = 30.0, handicap: int = 0):
+    return engines.play_games(player, (), command, num, engines.Opening(openings, handicap), timeout, seed=0)
 
 
 # Answers genmove with the first empty point after one that the moves so far tell, as `play` and itself have made them:
@@ -343,6 +343,25 @@ def test_games_are_played_to_the_end_with_both_colours(two_boards, puppet) -> No
     summary = engines.summarise(games)
     assert summary["counted"] == summary["games"] == 2
     assert all(pair["engine"] == "W+0.5" for pair in summary["scores_that_differ"])
+
+
+def test_a_handicap_is_stones_of_the_agent_between_which_the_engine_passes(two_boards, counter) -> None:
+    _, (as_black, as_white) = play(two_boards, counter(14), 2, openings=2, handicap=3)
+    stones = as_black.moves[2:7:2]
+    assert PASS not in stones
+    assert len(set(stones)) == 3
+    assert as_black.moves[3:7:2] == [PASS] * 2
+    assert as_white.moves[2:8] == [PASS, stones[0], PASS, stones[1], PASS, stones[2]]
+    # whose turn it is then: the engine's, which was told of all stones, or it would have played where one is
+    assert as_black.moves[7] not in as_black.moves[:7]
+    assert as_white.moves[8] not in as_white.moves[:8]
+    assert {game.ended for game in (as_black, as_white)} <= {"passes", "limit"}
+
+
+def test_no_more_stones_than_there_is_room_for(two_boards, counter) -> None:
+    _, [game] = play(two_boards, counter(0), 1, handicap=40)
+    assert game.result is not None
+    assert len(game.moves) <= 2 * 25 + 4
 
 
 def test_the_mean_lead_is_of_games_that_were_played_out() -> None:
