@@ -178,9 +178,11 @@ def against_engine(
     Raises RunError and ConfigError.
     """
     entrants = [load_entrant(name, options, say) for name in names]
+    opening = engines.Opening(options.openings, options.handicap)
+    for entrant in entrants:
+        _check_room(entrant, opening)
     players = [_simultaneous(entrant, options) for entrant in entrants]
     engines.check_program(command)
-    opening = engines.Opening(options.openings, options.handicap)
     games: dict[str, str] = {}
     rows, engine = [], ""
     sides = [(number, i) for number, entrant in enumerate(entrants) for i in range(len(entrant.seeds))]
@@ -214,6 +216,16 @@ def _go_config(entrant: Entrant) -> tuple[int, float]:
         raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
     komi = entrant.config.env_options.komi
     return size, GO_KOMI if komi is None else komi
+
+
+def _check_room(entrant: Entrant, opening: engines.Opening) -> None:
+    """Raises RunError for an opening of more stones than the board has points."""
+    size, _ = _go_config(entrant)
+    if sum(opening) > size**2:
+        raise RunError(
+            f"--openings {opening.moves} and --handicap {opening.handicap} are more stones than {entrant.name} has"
+            f" points on its board, {size**2}: give fewer"
+        )
 
 
 def _params(entrant: Entrant, row: int) -> Params:

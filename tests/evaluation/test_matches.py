@@ -547,6 +547,7 @@ def test_every_seed_plays_an_engine_and_the_games_are_kept(runs, puppet, tmp_pat
         (["{runs}/xo", "--opponent", "gnugo"], "does not play Go"),
         (["{runs}/nothing", "random"], "give one that train or export wrote"),
         (["{runs}/go", "--opponent", "no_such_engine"], "install 'no_such_engine'"),
+        (["{runs}/go", "--opponent", "gnugo", "--handicap", "24"], "more stones than {runs}/go has points"),
         (["{runs}/go", "random", "--sampled", "--simulations", "2"], "give one of them"),
         (["{runs}/go", "random", "--search", "gumbel"], "--search gumbel needs --simulations"),
         (["{runs}/xo:3", "{runs}/xo:3"], "against itself"),
