@@ -65,23 +65,6 @@ def binary_cross_entropy(logits: Array, bits: Array) -> Array:
     return jax.nn.softplus(jnp.where(bits, -logits, logits))
 
 
-def gone(bits: Array, first: Array, turn: int) -> Array:
-    """Which bits were set when the same player saw them last, `turn` steps before, and are not now: bool as `bits`.
-
-    None are in steps whose last turn is not all there, or was in another episode.
-
-    Args:
-      bits:  bool [T, B, ...] of an observation.
-      first: bool [T, B] an episode starts.
-      turn:  1, or 2 where two players move in turn.
-    """
-    chex.assert_equal_shape_prefix([bits, first], 2)
-    chex.assert_type([bits, first], bool)
-    begun = jnp.any(jnp.stack([shift(first, -k) for k in range(turn)]), axis=0)
-    known = (jnp.arange(len(bits))[:, None] >= turn) & ~begun
-    return shift(bits, -turn) & ~bits & jnp.expand_dims(known, tuple(range(2, bits.ndim)))
-
-
 def divergence(logits: Array, probs: Array) -> Array:
     """KL(p || softmax(logits)) over the last axis: the cross-entropy less the entropy of p, 0 where they agree.
 

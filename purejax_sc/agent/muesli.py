@@ -72,14 +72,12 @@ class Inputs(NamedTuple):
     batch:   T transitions of B sequences.   entries: what its losses are means over.
     hyper:   the numbers that may be traced.   axis: see `make_learner`.
     gamma:   discount of one model step; negative in self-play, where the mover changes at every step.
-    turn:    steps from a move of a player to its next, 2 in self-play.
     """
 
     batch: Sequence
     entries: Entries
     hyper: Hyper
     gamma: Scalar
-    turn: int = 1
     axis: str | None = None
 
 
@@ -113,8 +111,8 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
 
     def update(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
         key_targets, key_sc = jax.random.split(key)
-        gamma, turn = (-hyper.discount, 2) if spec.two_player else (hyper.discount, 1)
-        inputs = Inputs(batch, count_entries(config.muesli, batch, axis), hyper, gamma, turn, axis)
+        gamma = -hyper.discount if spec.two_player else hyper.discount
+        inputs = Inputs(batch, count_entries(config.muesli, batch, axis), hyper, gamma, axis)
         targets, moment, target_metrics = make_targets(config.muesli, model, state, inputs, key_targets)
         if config.acting.searches:
             key_sc, key_search = jax.random.split(key_sc)
@@ -509,15 +507,12 @@ def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, i
     """
     assert model.reconstruct is not None  # `make_learner` has looked
     assert model.visible is not None
-    obs, (_, live, known) = jax.tree.map(lambda x: x[:-1], inputs.batch.obs), inputs.entries
-    frame = model.visible(obs.frame)
-    seen = frame, losses.gone(frame, obs.first, inputs.turn)
-    frames, gone = (jnp.stack([losses.shift(x, k) for k in range(cfg.unroll + 1)]) for x in seen)  # [K + 1, T, B, ...]
+    frame, (_, live, known) = model.visible(inputs.batch.obs.frame[:-1]), inputs.entries
+    frames = jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, ..., planes]
     points = tuple(range(live.mask.ndim, frames.ndim))
-    bits, gone = (x & jnp.expand_dims(live.mask, points) for x in (frames, gone))
-    weight = jnp.where(gone, inputs.hyper.reconstruction_gone, 1.0)
+    bits = frames & jnp.expand_dims(live.mask, points)
     logits = jnp.reshape(model.reconstruct(params.dynamics, z), bits.shape)
-    loss = jnp.sum(weight * losses.binary_cross_entropy(logits, bits), axis=points)
+    loss = jnp.sum(losses.binary_cross_entropy(logits, bits), axis=points)
     right = jnp.all((logits > 0) == bits, axis=points).astype(loss.dtype)
     mean = jax.vmap(masked_mean)
     shown = mean(right, *live)

@@ -54,8 +54,6 @@ class Hyper(NamedTuple):
     """Weight of the model's reward loss."""
     reconstruction_weight: NonNegative = 0.2
     """Weight of the loss by which states of the model show the observation."""
-    reconstruction_gone: NonNegative = 1.0
-    """Weight, in that loss, of what the same player saw when it last moved and sees no more, such as taken stones."""
     sc_weight: NonNegative = 0.25
     """Weight of the self-consistency loss."""
     cmpo_clip: NonNegative = 1.0

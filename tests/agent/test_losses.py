@@ -293,14 +293,3 @@ def test_cmpo_clips_both_ways():
 def test_shapes_that_do_not_fit_are_refused(call):
     with pytest.raises(AssertionError):
         call()
-
-
-def test_what_is_gone_by_hand():
-    frame = jnp.array([[1, 0], [1, 1], [0, 0], [1, 0], [0, 1], [0, 0]], bool)[:, None, :]
-    first = jnp.zeros((6, 1), bool).at[0].set(True)
-    gone = [[0, 0], [0, 0], [1, 0], [0, 1], [0, 0], [1, 0]]
-    np.testing.assert_array_equal(losses.gone(frame, first, 2)[:, 0], np.array(gone, bool))
-    alone = [[0, 0], [0, 0], [1, 1], [0, 0], [1, 0], [0, 1]]
-    np.testing.assert_array_equal(losses.gone(frame, first, 1)[:, 0], np.array(alone, bool))
-    anew = first.at[2].set(True)
-    np.testing.assert_array_equal(losses.gone(frame, anew, 2)[:4, 0], np.zeros((4, 2), bool))

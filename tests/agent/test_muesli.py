@@ -361,8 +361,8 @@ def reconstruction_case():
     state = jax.jit(learner.init)(KEY)
     batch = batch_of(jax.random.key(4), BITS)
     batch = batch._replace(obs=batch.obs._replace(frame=batch.obs.frame > 0))
-    hyper = hyper_of(config, reconstruction_weight=3.0, reconstruction_gone=5.0)
-    inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount, turn=2)
+    hyper = hyper_of(config, reconstruction_weight=3.0)
+    inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
 
     @jax.jit
     def term(params):
@@ -373,34 +373,27 @@ def reconstruction_case():
     return config, model, learner, state, batch, term
 
 
-def weigh_what_is_gone(frame: np.ndarray, first: np.ndarray, t: int, b: int) -> np.ndarray:
-    """5 for bits that were set two steps before in the same episode, and are not now; 1 for the rest."""
-    seen_before = t >= 2 and not (first[t, b] or first[t - 1, b])
-    return np.where(frame[t - 2, b] & ~frame[t, b] & seen_before, 5.0, 1.0)
-
-
 def test_reconstruction_equals_the_slow_reference():
     config, model, _, state, batch, term = reconstruction_case()
-    frame, first = np.asarray(batch.obs.frame[..., :SHOWN]), np.asarray(batch.obs.first)
     params, unroll = state.params, config.muesli.unroll
     known = references.follow_episodes(np.asarray(batch.discount), np.asarray(batch.obs.valid[:-1]), unroll)
     e = rows(model.encode(params.encoder, batch.obs, ())[0])
-    z, loss, right, weighed = model.start(params.dynamics, e), [], [], False
+    z, loss, right = model.start(params.dynamics, e), [], []
     for k in range(unroll + 1):
         logits = np.asarray(model.reconstruct(params.dynamics, z), np.float64)
         logits = logits.reshape(T + 1, B, 2, 3, SHOWN)
         over = {at: np.zeros((2, 3, SHOWN)) for at in np.ndindex(T, B) if known[(k, *at)] == "absorbed"}
         assert bool(over) == (k > 0)
-        live = {(t, b): frame[t + k, b] for t, b in np.ndindex(T, B) if known[(k, t, b)] == "live"}
-        weights = {(t, b): weigh_what_is_gone(frame, first, t + k, b) for t, b in live}
-        weighed |= any((weight > 1).any() for weight in weights.values())
+        live = {
+            (t, b): np.asarray(batch.obs.frame[t + k, b, ..., :SHOWN])
+            for t, b in np.ndindex(T, B)
+            if known[(k, t, b)] == "live"
+        }
         probs = {at: 1 / (1 + np.exp(-logits[at])) for at in over | live}
-        surprise = {at: -np.log(np.where(x, probs[at], 1 - probs[at])) for at, x in (over | live).items()}
-        loss.append(np.mean([(weights.get(at, 1.0) * x).sum() for at, x in surprise.items()]))
+        loss.append(np.mean([-np.log(np.where(x, probs[at], 1 - probs[at])).sum() for at, x in (over | live).items()]))
         right.append(np.mean([np.array_equal(probs[at] > 0.5, x) for at, x in live.items()]))
         action = rows(jnp.concatenate([jnp.roll(batch.action, -k, axis=0), batch.action[:1]]))
         z, _ = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, A))
-    assert weighed
     weighted, metrics = term(params)
     np.testing.assert_allclose(weighted, 3.0 * np.mean(loss), rtol=1e-5)
     np.testing.assert_allclose(metrics["loss_reconstruction"], np.mean(loss), rtol=1e-5)
