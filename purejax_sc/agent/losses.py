@@ -46,6 +46,24 @@ def unroll_masks(discount_t: Array, valid: Array, unroll: int) -> UnrollMasks:
     return UnrollMasks(jnp.stack(live), jnp.stack(absorbed))
 
 
+def values_beyond(reward: Array, live: Array, gamma: Scalar) -> Array:
+    """[K + 1, T, B] values of absorbing states without rewards in which the last reward of an episode is still to come.
+
+    They solve v = gamma v of one absorbing state after another: of the step that ended the episode, 0 + gamma v is its
+    reward R. In self-play gamma is negative, and v in turn the mover's and the other's R, as MuZero's values beyond
+    the end of a board game are. 0 where no episode has ended.
+
+    Args:
+      reward: [T, B].   live: bool [K + 1, T, B] of `unroll_masks`.   gamma: of one model step, not 0.
+    """
+    value = jnp.zeros_like(reward)
+    values = [value]
+    for k in range(1, live.shape[0]):
+        value = jnp.where(live[k], 0.0, jnp.where(live[k - 1], shift(reward, k - 1), value) / gamma)
+        values.append(value)
+    return jnp.stack(values)
+
+
 def shift(x: Array, k: int) -> Array:
     """x_{t+k} at index t of the leading axis; the last k entries wrap around and must be masked."""
     return jnp.roll(x, -k, axis=0)

@@ -405,7 +405,7 @@ def grounded_terms(
     logits = masked_logits(logits, obs.legal)
     out_v0 = model.root_value(params.root_value, e)
     out = _unroll(cfg, model, params, e, batch.action, logits.shape[-1])
-    wanted = _unroll_targets(cfg, batch, targets, inputs.entries.live.mask, logits)
+    wanted = _unroll_targets(cfg, inputs, targets, logits)
     grounded = _grounded_losses(cfg, logits, out_v0, out, targets, wanted, inputs)
     terms = _weighted(cfg, hyper, grounded)
     metrics = _loss_metrics(grounded, logits, targets, inputs)
@@ -484,24 +484,30 @@ def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: A
     return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_later), out_pi, z_all)
 
 
-def _unroll_targets(cfg: MuesliConfig, batch: Sequence, targets: Targets, live: Array, logits: Array) -> UnrollTargets:
-    """The targets of the K steps after every root: values and rewards are 0 beyond the end of an episode."""
-    k_max = cfg.unroll
+def _unroll_targets(cfg: MuesliConfig, inputs: Inputs, targets: Targets, logits: Array) -> UnrollTargets:
+    """The targets of the K steps after every root. Beyond the end of an episode rewards are 0.
+
+    So are values, after the last reward; or (N11) the last reward is 0 as well, and the values are worth as much.
+    """
+    k_max, reward, (live, _), (known, _) = cfg.unroll, inputs.batch.reward, inputs.entries.live, inputs.entries.known
     value = targets.value if cfg.model_value == "return" else targets.root_value
     values = [targets.value, *(losses.shift(value, k) for k in range(1, k_max + 1))]
-    rewards = [losses.shift(batch.reward, k) for k in range(k_max)]
+    rewards = [losses.shift(reward, k) for k in range(k_max)]
     distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
+    beyond, yields = jnp.zeros(()), live[:-1]
+    if cfg.absorbing == "outcome":
+        beyond, yields = losses.values_beyond(reward, live, inputs.gamma), live[1:] | ~known[1:]
     return UnrollTargets(
-        jnp.where(live, jnp.stack(values), 0.0),
-        jnp.where(live[:-1], jnp.stack(rewards), 0.0),
-        jnp.stack(policies),
+        jnp.where(live, jnp.stack(values), beyond), jnp.where(yields, jnp.stack(rewards), 0.0), jnp.stack(policies)
     )
 
 
 def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, inputs: Inputs) -> tuple[Array, Metrics]:
-    """How far the states z [(K + 1) * M, ...] are from showing the observations k steps on, and beyond the end of an
-    episode nothing (N10): the cross-entropy of their bits, summed over an observation and a mean over k.
+    """How far the states z [(K + 1) * M, ...] are from showing the observations k steps on (N10): the cross-entropy of
+    their bits, summed over an observation and a mean over k.
+
+    Beyond the end of an episode they have to show nothing, or, where values go on there (N11), may show anything.
 
     reconstructed_k: share of the observations that are shown without a mistake.
     """
@@ -515,8 +521,8 @@ def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, i
     loss = jnp.sum(losses.binary_cross_entropy(logits, bits), axis=points)
     right = jnp.all((logits > 0) == bits, axis=points).astype(loss.dtype)
     mean = jax.vmap(masked_mean)
-    shown = mean(right, *live)
-    return jnp.mean(mean(loss, *known)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
+    shown, asked = mean(right, *live), live if cfg.absorbing == "outcome" else known
+    return jnp.mean(mean(loss, *asked)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
 
 
 def _steps(entries: Counted, first: int, end: int | None) -> Counted:
