@@ -46,22 +46,36 @@ def unroll_masks(discount_t: Array, valid: Array, unroll: int) -> UnrollMasks:
     return UnrollMasks(jnp.stack(live), jnp.stack(absorbed))
 
 
-def values_beyond(reward: Array, live: Array, gamma: Scalar) -> Array:
-    """[K + 1, T, B] values of absorbing states without rewards in which the last reward of an episode is still to come.
+class Ends(NamedTuple):
+    """What a model is to say around the ends of episodes.
 
-    They solve v = gamma v of one absorbing state after another: of the step that ended the episode, 0 + gamma v is its
-    reward R. In self-play gamma is negative, and v in turn the mover's and the other's R, as MuZero's values beyond
-    the end of a board game are. 0 where no episode has ended.
+    reward: [K, T, B] of the step from the state k; 0 from an absorbing state.
+    value:  [K + 1, T, B] of absorbing states; 0 where the state is none.
+    """
+
+    reward: Array
+    value: Array
+
+
+def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, absorbing: str) -> Ends:
+    """The rewards of an unroll, and the values beyond ends, by `muesli.absorbing` (N11). Arbitrary where masked.
+
+    zero:    an episode ends by its last reward R, and nothing is worth anything thereafter (Muesli).
+    outcome: the last reward is kept as a value. Values of absorbing states solve v = gamma v of the next, and 0 +
+             gamma v of the first is R. In self-play, where gamma is negative, v is in turn the R of one player and of
+             the other, as MuZero has it beyond the end of a board game: nothing hangs on knowing where that is.
 
     Args:
-      reward: [T, B].   live: bool [K + 1, T, B] of `unroll_masks`.   gamma: of one model step, not 0.
+      reward: [T, B].   gamma: of one model step; not 0 for `outcome`.
     """
-    value = jnp.zeros_like(reward)
-    values = [value]
-    for k in range(1, live.shape[0]):
-        value = jnp.where(live[k], 0.0, jnp.where(live[k - 1], shift(reward, k - 1), value) / gamma)
-        values.append(value)
-    return jnp.stack(values)
+    rewards = jnp.stack([shift(reward, k) for k in range(len(masks.live) - 1)])
+    rewards = jnp.where(masks.absorbed[:-1], 0.0, rewards)
+    if absorbing == "zero":
+        return Ends(rewards, jnp.zeros(masks.live.shape, reward.dtype))
+    values = [jnp.zeros_like(reward)]
+    for k, beyond in enumerate(masks.absorbed[1:]):
+        values.append(jnp.where(beyond, (rewards[k] + values[k]) / gamma, 0.0))
+    return Ends(jnp.where(masks.absorbed[1:], 0.0, rewards), jnp.stack(values))
 
 
 def shift(x: Array, k: int) -> Array:

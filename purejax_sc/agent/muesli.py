@@ -485,22 +485,14 @@ def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: A
 
 
 def _unroll_targets(cfg: MuesliConfig, inputs: Inputs, targets: Targets, logits: Array) -> UnrollTargets:
-    """The targets of the K steps after every root. Beyond the end of an episode rewards are 0.
-
-    So are values, after the last reward; or (N11) the last reward is 0 as well, and the values are worth as much.
-    """
-    k_max, reward, (live, _), (known, _) = cfg.unroll, inputs.batch.reward, inputs.entries.live, inputs.entries.known
+    """The targets of the K steps after every root. Around the ends of episodes they are those of `follow_ends`."""
+    k_max, (live, _), (known, _) = cfg.unroll, inputs.entries.live, inputs.entries.known
+    ends = losses.follow_ends(inputs.batch.reward, losses.UnrollMasks(live, known & ~live), inputs.gamma, cfg.absorbing)
     value = targets.value if cfg.model_value == "return" else targets.root_value
     values = [targets.value, *(losses.shift(value, k) for k in range(1, k_max + 1))]
-    rewards = [losses.shift(reward, k) for k in range(k_max)]
     distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
-    beyond, yields = jnp.zeros(()), live[:-1]
-    if cfg.absorbing == "outcome":
-        beyond, yields = losses.values_beyond(reward, live, inputs.gamma), live[1:] | ~known[1:]
-    return UnrollTargets(
-        jnp.where(live, jnp.stack(values), beyond), jnp.where(yields, jnp.stack(rewards), 0.0), jnp.stack(policies)
-    )
+    return UnrollTargets(jnp.where(live, jnp.stack(values), ends.value), ends.reward, jnp.stack(policies))
 
 
 def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, inputs: Inputs) -> tuple[Array, Metrics]:

@@ -129,8 +129,7 @@ class MuesliConfig(Section):
     reconstruct: Annotated[int, Field(ge=0, le=MOST)] = 0
     """N10: first planes of those read that states of the model show, empty beyond the end; 0 as in the papers."""
     absorbing: Literal["zero", "outcome"] = "zero"
-    """N11: what the end of an episode yields in the model: its reward and then nothing, or, with outcome, a value for good
-    that is worth as much."""
+    """N11: how episodes end in the model: by a reward and then nothing, or, with outcome, by a value that stays."""
     adam_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-8
     """Adam's epsilon."""
     update_clip: Annotated[float, Field(gt=0)] = 1.0

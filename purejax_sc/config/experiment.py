@@ -214,6 +214,11 @@ class Config(Section):
             raise ValueError("hyper.explore=1 leaves nothing of acting.policy=search: lower it")
 
     def _check_hyper(self) -> None:
+        if self.muesli.absorbing == "outcome" and self.hyper.discount == 0:
+            raise ValueError(
+                "muesli.absorbing=outcome keeps rewards as values, which hyper.discount=0 ignores: set"
+                " muesli.absorbing=zero"
+            )
         if self.hyper.latent_noise > 0 and self.sc.noise_on == "none":
             raise ValueError("hyper.latent_noise has no effect with sc.noise_on=none: set sc.noise_on=encoding")
         if self.hyper.epsilon > 0 and self.sc.policy != "epsilon":

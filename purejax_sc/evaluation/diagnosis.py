@@ -24,7 +24,7 @@ from purejax_sc.config import Config
 from purejax_sc.envs import base, is_host, make_env
 from purejax_sc.evaluation import real_play
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
-from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads
+from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads, signed
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import color, encode
@@ -39,7 +39,7 @@ DEPTH = {  # of the model -> its title
     "value_gap": "|v(z^k) - root value of the real state|",
     "policy_kl": "KL(root policy there || model's policy), nats",
     "illegal_mass": "model's policy on illegal moves",
-    "value_beyond": "|v(z^k)| beyond the end of an episode",
+    "value_beyond": "|v(z^k) - what it is to be beyond the end|",
     "reward_error": "|reward of step k - real reward|",
     "reconstructed": "observations shown without a mistake",
 }
@@ -133,7 +133,7 @@ def diagnose_agents(
         key_play, key_actions = jax.random.split(key)
         played = play(env, model, params, key_play, options.steps + depth, options.envs)
         tried = try_actions(env, model, params, played, key_actions, config, options)
-        return by_depth(model, params, spec, played, depth), tried
+        return by_depth(model, params, spec, played, config, depth), tried
 
     keys = jnp.stack([jax.random.fold_in(jax.random.key(options.seed), seed) for seed in agents.seeds])
     rows = acting_params(config, agents.learner), keys
@@ -163,7 +163,7 @@ def play(env: Env, model: Model, params: Params, key: Key, steps: int, num_envs:
     return real_play.play_on(env, model, params, sampled, stream, key_steps, steps)[1]
 
 
-def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, depth: int) -> dict[str, Array]:
+def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, config: Config, depth: int) -> dict[str, Array]:
     """name of `DEPTH` -> [depth] means, NaN where nothing was seen. See `losses.unroll_masks` for what counts.
 
     `reconstructed` is there only of a model that shows observations.
@@ -185,14 +185,14 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, depth: i
     v_there, log_there, legal_there = (later(x, depth)[1:] for x in (v_root, log_root, played.obs.legal))
     kl = jnp.sum(jnp.exp(log_there) * (log_there - jax.nn.log_softmax(logits)), axis=-1)
     illegal = jnp.sum(jnp.where(legal_there, 0.0, jax.nn.softmax(logits)), axis=-1)
-    reward_error = jnp.abs(reward - later(played.reward, depth - 1))
+    ends = losses.follow_ends(played.reward, masks, signed(config.hyper.discount, spec), config.muesli.absorbing)
     live, beyond = masks.live[1:], masks.absorbed[1:]
     means = {
         "value_gap": mean_by_depth(jnp.abs(value - v_there), live),
         "policy_kl": mean_by_depth(kl, live),
         "illegal_mass": mean_by_depth(illegal, live),
-        "value_beyond": mean_by_depth(jnp.abs(value), beyond),
-        "reward_error": mean_by_depth(reward_error, masks.live[:-1]),
+        "value_beyond": mean_by_depth(jnp.abs(value - ends.value[1:]), beyond),
+        "reward_error": mean_by_depth(jnp.abs(reward - ends.reward), masks.live[:-1]),
     }
     for bits in shown:
         assert model.visible is not None

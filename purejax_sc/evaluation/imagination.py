@@ -19,7 +19,7 @@ from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.evaluation import real_play
 from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads, signed
-from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params, Scalar
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params
 
 CHUNK = 32  # steps that are played, or imagined from, at once
 COLUMNS = {  # of the table by k -> what they are
@@ -111,10 +111,10 @@ def play(env: Env, model: Model, params: Params, key: Key, config: Config, optio
 
 
 def imagine(
-    model: Model, params: Params, spec: EnvSpec, played: Play, key: Key, discount: Scalar, options: ImaginationOptions
+    model: Model, params: Params, spec: EnvSpec, played: Play, key: Key, config: Config, options: ImaginationOptions
 ) -> Imagined:
     """Imagine from every step of a play. options.depth must be a number. Pure."""
-    depth = options.depth
+    depth, discount = options.depth, config.hyper.discount
     assert depth is not None
     acted = first_episodes(played)
     v, log_pi = root_heads(model, params, played)
@@ -136,7 +136,7 @@ def imagine(
     rows = (played.e, played.obs.legal, log_pi, jnp.moveaxis(actions, 0, 1), keys)
     *by_k, q = jax.lax.map(at_a_step, rows, batch_size=CHUNK)
     value, reward, target, action, shown = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), by_k)
-    real_value, real_return, real_reward, real_action = _what_came(played, acted, v, depth, discount)
+    real_value, real_return, real_reward, real_action = _what_came(played, acted, v, depth, config, spec)
     followed = jnp.cumprod((action == real_action) | (real_action < 0), axis=0, dtype=jnp.int32)
     return Imagined(
         acted=acted,
@@ -193,19 +193,24 @@ def mu_greedy(legal: Array) -> Mu:
     return mu
 
 
-def _what_came(played: Play, acted: Array, v: Array, depth: int, discount: Scalar) -> tuple[Array, Array, Array, Array]:
+def _what_came(
+    played: Play, acted: Array, v: Array, depth: int, config: Config, spec: EnvSpec
+) -> tuple[Array, Array, Array, Array]:
     """`real_value, real_return, real_reward, real_action` of `Imagined`. v: [T, N] root values."""
-    masks = losses.unroll_masks(played.discount, acted, depth)
+    masks, discount = losses.unroll_masks(played.discount, acted, depth), config.hyper.discount
+    ends = losses.follow_ends(played.reward, masks, signed(discount, spec), config.muesli.absorbing)
     # an entry that is no step bears the root value of where its episode was cut, for all that would have followed
     reward, go_on = jnp.where(acted, played.reward, v), jnp.where(acted, discount * played.discount, 0.0)
     return_to_go = returns.lambda_returns(reward, go_on, v, 1.0)
 
-    def known(x: Array, num: int) -> Array:
-        """[num, T, N]: x [T, N] of the state k steps on."""
-        return jnp.where(masks.live[:num], later(x, num - 1), jnp.where(masks.absorbed[:num], 0.0, jnp.nan))
+    def known(x: Array, beyond: Array) -> Array:
+        """x [K, T, N] of the state k steps on, and of absorbing states what is given; NaN where nothing is known."""
+        num = len(x)
+        return jnp.where(masks.live[:num], x, jnp.where(masks.absorbed[:num], beyond, jnp.nan))
 
     actions = jnp.where(masks.live[:depth], later(played.action, depth - 1), -1)
-    return known(v, depth + 1), known(return_to_go, depth + 1), known(played.reward, depth), actions
+    v_there, return_there = (known(later(x, depth), ends.value) for x in (v, return_to_go))
+    return v_there, return_there, known(ends.reward, ends.reward), actions
 
 
 def errors_by_k(x: Imagined) -> dict[str, Array]:

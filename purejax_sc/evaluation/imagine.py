@@ -99,7 +99,7 @@ def look(
     say("played; now it imagines")
 
     def numbers(params: Params, played: Play, key: Key) -> tuple[Imagined, dict[str, Array]]:
-        found = imagination.imagine(model, params, env.spec, played, key, config.hyper.discount, options)
+        found = imagination.imagine(model, params, env.spec, played, key, config, options)
         return found, imagination.errors_by_k(found)
 
     arguments = params, played, key_imagine

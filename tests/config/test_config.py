@@ -123,6 +123,10 @@ def test_negative_weights_are_refused(weight: str) -> None:
             "set sc.target_network=false",
         ),
         ({"train": {"num_envs": 8}, "hyper": {"prior_behaviour": 0.9, "prior_uniform": 0.2}}, "above 1"),
+        (
+            {"train": {"num_envs": 8}, "muesli": {"absorbing": "outcome"}, "hyper": {"discount": 0.0}},
+            "set muesli.absorbing=zero",
+        ),
     ],
 )
 def test_impossible_sizes_are_refused_with_advice(tree: dict, words: str) -> None:

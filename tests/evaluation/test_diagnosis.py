@@ -24,9 +24,9 @@ def played():
     return jax.jit(lambda: diagnosis.play(corridor(), model, params, jax.random.key(0), 64, 8))()
 
 
-def depths(played, **other):
+def depths(played, config=CONFIG, **other):
     model, params = model_and_params(**other)
-    return jax.device_get(jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, DEPTH))())
+    return jax.device_get(jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, config, DEPTH))())
 
 
 def judged(played, **other):
@@ -56,6 +56,15 @@ def test_values_that_are_off_show_at_every_depth_and_beyond_the_end(played) -> N
     np.testing.assert_allclose(found["value_beyond"], 0.25, rtol=1e-5)
 
 
+def test_a_last_reward_that_is_to_be_kept_as_a_value_is_asked_for_there(played) -> None:
+    config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"absorbing": "outcome"}})
+    paid, kept = depths(played, config), depths(played, config, values=[1, 2, 3, 3], rewards=[[0, 1], [0, 2], [0, 0]])
+    for name in ("value_beyond", "reward_error"):
+        np.testing.assert_allclose(kept[name], 0.0, atol=1e-6, err_msg=name)
+        assert paid[name][0] > 0, name
+    np.testing.assert_allclose(paid["value_beyond"], 3.0, rtol=1e-5)
+
+
 def test_rewards_that_are_off_show_where_they_are_paid(played) -> None:
     found = depths(played, rewards=[[1, 1], [0, 2], [0, 3]])
     in_0 = (np.argmax(played.obs.frame, -1) == 0) & (played.action == 0)
@@ -66,7 +75,7 @@ def test_a_model_that_stays_where_it_is_shows_what_it_has_not_left(played) -> No
     def shown(**other):
         model, params = model_and_params(**other)
         model = model._replace(reconstruct=lambda dynamics, z: z - 0.5, visible=lambda frame: frame > 0)
-        return jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, DEPTH)["reconstructed"])()
+        return jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, CONFIG, DEPTH)["reconstructed"])()
 
     np.testing.assert_array_equal(shown(), 1.0)
     # where the state after the action is one to be shown, and is there to be seen

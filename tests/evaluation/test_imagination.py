@@ -15,7 +15,7 @@ from helpers.table_models import STATES, filled, table_model, tables
 from PIL import Image
 
 from purejax_sc.cli.commands import main
-from purejax_sc.config import ConfigError, from_tree
+from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.evaluation import imagination, imagination_figure, imagine, render
 from purejax_sc.evaluation.imagination import COLUMNS, ImaginationOptions, Imagined
 from purejax_sc.evaluation.imagination_figure import Scene
@@ -39,14 +39,16 @@ def agent(values=VALUES, rewards=REWARDS, logits=GO_ON, root_values=VALUES, root
     return own._replace(root_value=root.root_value, root_policy=root.root_policy)
 
 
-def look(params: Params, env: Env | None = None, **options: Any) -> tuple[Imagined, dict[str, list[float]]]:
+def look(
+    params: Params, env: Env | None = None, config: Config = CONFIG, **options: Any
+) -> tuple[Imagined, dict[str, list[float]]]:
     """Play in the corridor, imagine two steps, and the means by k."""
     env = env or corridor()
     how = ImaginationOptions(episodes=2, depth=2)._replace(**options)
-    played = imagination.play(env, MODEL, params, jax.random.key(0), CONFIG, how)
+    played = imagination.play(env, MODEL, params, jax.random.key(0), config, how)
 
     def numbers(params, played):
-        found = imagination.imagine(MODEL, params, env.spec, played, jax.random.key(1), GAMMA, how)
+        found = imagination.imagine(MODEL, params, env.spec, played, jax.random.key(1), config, how)
         return found, imagination.errors_by_k(found)
 
     found, by_k = jax.device_get(jax.jit(numbers)(params, played))
@@ -84,6 +86,19 @@ def test_a_model_whose_values_are_off_differs_from_what_comes_and_from_itself() 
     assert by_k["reward_error"][1:] == [0, 0]
     # G_{0:2} bears 0.5 / 4 too much against a right root value; v^1 0.5 and G_{1:2} 0.5 / 2.
     assert by_k["sc_error"][:2] == [0.125, 0.25]
+
+
+def test_a_model_may_keep_the_last_reward_as_a_value() -> None:
+    config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"absorbing": "outcome"}})
+    values = [6.0, 5.0, 3.0, 3.0]
+    kept = agent(values=values, rewards=[[0, 1], [0, 2], [0, 0]], root_values=values)
+    found, by_k = look(kept, config=config)
+    for name in ("value_gap", "return_gap", "reward_error"):
+        assert by_k[name][1:] == [0, 0], name
+    assert by_k["sc_error"][:2] == [0, 0]
+    first = imagination.first_alone(found)
+    np.testing.assert_array_equal(first.real_return, [[6, 5, 3], [5, 3, 3], [3, 3, 3]])
+    np.testing.assert_array_equal(first.real_reward, [[1, 2, 0], [2, 0, 0]])
 
 
 def test_a_model_can_agree_with_itself_and_be_wrong() -> None:
@@ -139,7 +154,7 @@ def test_what_the_model_shows_is_that_of_the_imagined_states() -> None:
     how = ImaginationOptions(episodes=2, depth=2)
     env, params = corridor(), agent(logits=STAY)
     played = imagination.play(env, shows, params, jax.random.key(0), CONFIG, how)
-    found = imagination.imagine(shows, params, env.spec, played, jax.random.key(1), GAMMA, how)
+    found = imagination.imagine(shows, params, env.spec, played, jax.random.key(1), CONFIG, how)
     first = imagination.first_alone(jax.device_get(found))
     in_1, elsewhere = [False, True], [False, False]
     assert first.shown.tolist() == [[in_1, elsewhere, elsewhere]] * 2  # of states 1, 2 and the end

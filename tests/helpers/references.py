@@ -276,14 +276,17 @@ def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled)
         pg.append(-(min(1.0, rho) if cfg.clip_pg_ratio else rho) * targets.adv[at] * np.log(pi[a]))  # L14
         cmpo_0.append(cross_entropy(root_logits[at], targets.policy[at]))
         v_0.append(categorical_loss(cfg, root_value[at], targets.value[at]))
+        beyond = 0.0
         for k in range(1, cfg.unroll + 1):
             before, after = known[(k - 1, *at)], known[(k, *at)]
             reward, value, policy = (out[(k - 1, *at)] for out in unrolled)
+            real = batch.reward[at[0] + k - 1, at[1]] if before == "live" else 0.0
+            if cfg.absorbing == "outcome" and after == "absorbed":  # N11
+                real, beyond = 0.0, (real if before == "live" else beyond) / hyper.discount
             if before != "unknown":
-                real = batch.reward[at[0] + k - 1, at[1]] if before == "live" else 0.0
                 r_k[k - 1].append(categorical_loss(cfg, reward, real))
             if after == "absorbed":
-                v_k[k - 1].append(categorical_loss(cfg, value, 0.0))
+                v_k[k - 1].append(categorical_loss(cfg, value, beyond))
             if after == "live":
                 there = (at[0] + k, at[1])
                 aims = {"return": targets.value, "root": targets.root_value}
