@@ -41,6 +41,7 @@ DEPTH = {  # of the model -> its title
     "illegal_mass": "model's policy on illegal moves",
     "value_beyond": "|v(z^k) - what it is to be beyond the end|",
     "reward_error": "|reward of step k - real reward|",
+    "end_error": "|r + gamma v of a last step - its reward|",
     "reconstructed": "observations shown without a mistake",
 }
 
@@ -185,7 +186,9 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, config: 
     v_there, log_there, legal_there = (later(x, depth)[1:] for x in (v_root, log_root, played.obs.legal))
     kl = jnp.sum(jnp.exp(log_there) * (log_there - jax.nn.log_softmax(logits)), axis=-1)
     illegal = jnp.sum(jnp.where(legal_there, 0.0, jax.nn.softmax(logits)), axis=-1)
-    ends = losses.follow_ends(played.reward, masks, signed(config.hyper.discount, spec), config.muesli.absorbing)
+    gamma = signed(config.hyper.discount, spec)
+    ends = losses.follow_ends(played.reward, masks, gamma, config.muesli.absorbing)
+    end_error = jnp.abs(reward + gamma * value - later(played.reward, depth - 1))
     live, beyond = masks.live[1:], masks.absorbed[1:]
     means = {
         "value_gap": mean_by_depth(jnp.abs(value - v_there), live),
@@ -193,6 +196,7 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, config: 
         "illegal_mass": mean_by_depth(illegal, live),
         "value_beyond": mean_by_depth(jnp.abs(value - ends.value[1:]), beyond),
         "reward_error": mean_by_depth(jnp.abs(reward - ends.reward), masks.live[:-1]),
+        "end_error": mean_by_depth(end_error, masks.live[:-1] & beyond),
     }
     for bits in shown:
         assert model.visible is not None

@@ -40,7 +40,7 @@ def judged(played, **other):
 
 def test_a_right_model_is_right_everywhere(played) -> None:
     found = depths(played)
-    for name in ("value_gap", "value_beyond", "reward_error"):
+    for name in ("value_gap", "value_beyond", "reward_error", "end_error"):
         np.testing.assert_allclose(found[name], 0.0, atol=1e-6, err_msg=name)
     # Of three even actions one is illegal: a third of the mass, and log(1/2) - log(1/3) nats from the root policy.
     np.testing.assert_allclose(found["illegal_mass"], 1 / 3, rtol=1e-5)
@@ -54,14 +54,15 @@ def test_values_that_are_off_show_at_every_depth_and_beyond_the_end(played) -> N
     np.testing.assert_allclose(found["value_gap"], 0.5, rtol=1e-5)
     # After one step the end is just reached, after two a step ago; the model stays there.
     np.testing.assert_allclose(found["value_beyond"], 0.25, rtol=1e-5)
+    np.testing.assert_allclose(found["end_error"], 0.25 * CONFIG.hyper.discount, rtol=1e-5)
 
 
 def test_a_last_reward_that_is_to_be_kept_as_a_value_is_asked_for_there(played) -> None:
     config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"absorbing": "outcome"}})
     paid, kept = depths(played, config), depths(played, config, values=[1, 2, 3, 3], rewards=[[0, 1], [0, 2], [0, 0]])
-    for name in ("value_beyond", "reward_error"):
+    for name in ("value_beyond", "reward_error", "end_error"):
         np.testing.assert_allclose(kept[name], 0.0, atol=1e-6, err_msg=name)
-        assert paid[name][0] > 0, name
+    assert paid["reward_error"][0] > 0
     np.testing.assert_allclose(paid["value_beyond"], 3.0, rtol=1e-5)
 
 
