@@ -115,7 +115,7 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     Returns:
       search(params, e, legal, key, discount), with the discount of one step as a positive number that may be traced.
       Legal moves are known at the roots only: below, the policy head alone keeps the search to the rules. Nor does a
-      model say where episodes end: its values of absorbing states must have become 0 in training.
+      model say where episodes end: it must have learned what comes beyond (`losses.follow_ends`).
 
     Raises ValueError for fewer than one simulation, for known bounds where there are none, for options of another
     search than this kind, and for a search over the environment, which is that of `acting.planning`.
