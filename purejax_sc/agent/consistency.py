@@ -12,8 +12,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent import returns
-from purejax_sc.agent.transforms import masked_logits, scale_gradient, with_uniform
+from purejax_sc.agent import returns, rules
+from purejax_sc.agent.transforms import ILLEGAL, masked_logits, scale_gradient, with_uniform
 from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar
 
 # (k, policy logits [M, A] at z^k, key) -> (action vector [M, A], rho [M]): the imagination policy mu of step k + 1.
@@ -59,7 +59,7 @@ def imagine(
     for k, key_step in enumerate(jax.random.split(key, unroll)):
         a, rho = mu(k, jax.lax.stop_gradient(logits), key_step)
         z, reward_out = model.step(params.dynamics, params.reward, scale_gradient(zs[-1], gradient), a)
-        logits = model.policy(params.policy, z)
+        logits = rules.policy_within(model, params, z)
         zs.append(z)
         rewards.append(model.decode(reward_out))
         actions.append(a)
@@ -178,13 +178,13 @@ class Control(NamedTuple):
 def mu_epsilon(epsilon: Scalar, legal: Array) -> Mu:
     """A uniform action with probability epsilon, else pi; rho = pi / mu. Epsilon 0 is mu = pi with rho = 1.
 
-    legal: bool [M, A] of the roots; the rules of later imagined states are unknown, so they are not masked.
+    legal: bool [M, A] of the roots. Of later imagined states the model may say which are (N12): they are masked then.
     """
     chex.assert_rank(legal, 2)
     chex.assert_type(legal, bool)
 
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
-        allowed = legal if k == 0 else jnp.ones_like(legal)
+        allowed = legal if k == 0 else logits > ILLEGAL
         pi = jax.nn.softmax(masked_logits(logits, allowed))
         return _draw(key, with_uniform(pi, allowed, epsilon), pi)
 

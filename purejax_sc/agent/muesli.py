@@ -95,12 +95,14 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
     axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
     their gradients, as if one device held it all.
 
-    Raises ConfigError for a reconstruction that the model cannot do.
+    Raises ConfigError for what the model cannot show.
     """
     if config.muesli.reconstruct and (model.reconstruct is None or model.visible is None):
         raise ConfigError(
             "muesli.reconstruct needs a model with `reconstruct` and `visible` (types.Model): set it to 0"
         )
+    if config.muesli.legal and model.legal is None:
+        raise ConfigError("muesli.legal=true needs a model with `legal` (types.Model): set it to false")
     improve = _make_improvement(config, model, spec) if config.acting.reanalyse else None
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
@@ -414,6 +416,10 @@ def grounded_terms(
         loss, shown = _reconstruction(cfg, model, params, out.z, inputs)
         terms["reconstruction"] = hyper.reconstruction_weight * loss
         metrics |= {"loss_reconstruction": loss} | shown
+    if cfg.legal:
+        loss, told = _legality(cfg, model, params, out.z, inputs)
+        terms["legal"] = hyper.reconstruction_weight * loss
+        metrics |= {"loss_legal": loss} | told
     return terms, Roots(e, targets.e, logits), metrics
 
 
@@ -515,6 +521,23 @@ def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, i
     mean = jax.vmap(masked_mean)
     shown, asked = mean(right, *live), live if cfg.absorbing == "outcome" else known
     return jnp.mean(mean(loss, *asked)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
+
+
+def _legality(cfg: MuesliConfig, model: Model, params: Params, z: Array, inputs: Inputs) -> tuple[Array, Metrics]:
+    """How far the states z [(K + 1) * M, ...] are from saying which actions are legal k steps on (N12): the
+    cross-entropy, summed over the actions of a state and a mean over k. Beyond an end they may say anything.
+
+    legal_k: share of the states of which all legal actions are told, and no others.
+    """
+    assert model.legal is not None  # `make_learner` has looked
+    live = inputs.entries.live
+    legal = jnp.stack([losses.shift(inputs.batch.obs.legal[:-1], k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, A]
+    logits = jnp.reshape(model.legal(params.dynamics, z), legal.shape)
+    loss = jnp.sum(losses.binary_cross_entropy(logits, legal), axis=-1)
+    right = jnp.all((logits > 0) == legal, axis=-1).astype(loss.dtype)
+    mean = jax.vmap(masked_mean)
+    told = mean(right, *live)
+    return jnp.mean(mean(loss, *live)), {f"legal_{k}": told[k] for k in range(cfg.unroll + 1)}
 
 
 def _steps(entries: Counted, first: int, end: int | None) -> Counted:

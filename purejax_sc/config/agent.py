@@ -53,7 +53,7 @@ class Hyper(NamedTuple):
     reward_weight: NonNegative = 1.0
     """Weight of the model's reward loss."""
     reconstruction_weight: NonNegative = 0.2
-    """Weight of the loss by which states of the model show the observation."""
+    """Weight of the losses by which states of the model show the observation, and which actions are legal."""
     sc_weight: NonNegative = 0.25
     """Weight of the self-consistency loss."""
     cmpo_clip: NonNegative = 1.0
@@ -130,6 +130,8 @@ class MuesliConfig(Section):
     """N10: first planes of those read that states of the model show, empty beyond the end; 0 as in the papers."""
     absorbing: Literal["zero", "outcome"] = "zero"
     """N11: how episodes end in the model: by a reward and then nothing, or, with outcome, by a value that stays."""
+    legal: bool = False
+    """N12: states of the model say which actions are legal, and search and imagination keep to those."""
     adam_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-8
     """Adam's epsilon."""
     update_clip: Annotated[float, Field(gt=0)] = 1.0

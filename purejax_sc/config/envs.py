@@ -12,12 +12,14 @@ class Family(NamedTuple):
     """Environments of one adapter. module: of the adapter.   install: the extra that brings what it needs, if one does.
 
     sections: of the configuration that only these environments have.   host: do they run on the host?
+    rules: are there actions that are not always legal?
     """
 
     module: str
     install: str = ""
     sections: tuple[str, ...] = ()
     host: bool = False
+    rules: bool = False
 
 
 # The first part of an environment's name -> its family.
@@ -25,7 +27,7 @@ FAMILIES = {
     "gymnax": Family("purejax_sc.envs.gymnax"),
     "garnet": Family("purejax_sc.envs.garnet"),
     "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
-    "pgx": Family("purejax_sc.envs.pgx", sections=("arena",)),
+    "pgx": Family("purejax_sc.envs.pgx", sections=("arena",), rules=True),
     "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host", "replay.file"), host=True),
 }
 

@@ -118,6 +118,7 @@ class Config(Section):
         self._check_sc_loss()
         self._check_search()
         self._check_hyper()
+        self._check_rules()
         return self
 
     def _check_host(self) -> None:
@@ -130,6 +131,14 @@ class Config(Section):
             raise ValueError(
                 f"train.num_envs={self.train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
                 f" train.num_envs={-(-self.train.num_envs // self.host.actors) * self.host.actors}, or other actors"
+            )
+
+    def _check_rules(self) -> None:
+        family = family_of(self.env)
+        if self.muesli.legal and family and not family.rules:
+            raise ValueError(
+                f"muesli.legal=true has no effect with env={self.env}, all of whose actions are always legal: set"
+                " muesli.legal=false"
             )
 
     def _check_counts(self) -> None:

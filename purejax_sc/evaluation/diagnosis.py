@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from purejax_sc import memory
 from purejax_sc.acting.policy import acting_params
-from purejax_sc.agent import losses
+from purejax_sc.agent import losses, rules
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.envs import base, is_host, make_env
@@ -43,6 +43,7 @@ DEPTH = {  # of the model -> its title
     "reward_error": "|reward of step k - real reward|",
     "end_error": "|r + gamma v of a last step - its reward|",
     "reconstructed": "observations shown without a mistake",
+    "legal": "states whose legal actions are all told",
 }
 
 Say = Callable[[str], None]
@@ -119,7 +120,9 @@ def diagnose_agents(
 
     Returns:
       by_depth: name of `DEPTH` -> means over seeds for k = 1 .. depth, with intervals; None where there is nothing.
-                `reconstructed` is left out where the model has to show nothing (`muesli.reconstruct=0`).
+                `reconstructed` is left out where the model has to show nothing (`muesli.reconstruct=0`), `legal` where
+                it does not say which actions are (`muesli.legal=false`). `illegal_mass` is of the policy that a search
+                reads (`rules.policy_within`), `policy_kl` of the policy alone.
       actions:  `rank_correlation` of the model's action values with the real ones within a state, `spread` of the real
                 ones, `regret` of the model's best action and `regret_policy` of the policy's: what the best one has
                 more, by the real step and the root value there.
@@ -167,25 +170,25 @@ def play(env: Env, model: Model, params: Params, key: Key, steps: int, num_envs:
 def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, config: Config, depth: int) -> dict[str, Array]:
     """name of `DEPTH` -> [depth] means, NaN where nothing was seen. See `losses.unroll_masks` for what counts.
 
-    `reconstructed` is there only of a model that shows observations.
+    `reconstructed` is there only of a model that shows observations, `legal` of one that tells legal actions.
     """
     masks = losses.unroll_masks(played.discount, played.obs.valid, depth)  # [K + 1, T, N]
     time_envs = played.action.shape
     e = jnp.reshape(played.e, (-1, *played.e.shape[2:]))
     actions = later(played.action, depth - 1)
 
-    def step(z: Array, action: Array) -> tuple[Array, tuple[Array, ...]]:
+    def step(z: Array, action: Array) -> tuple[Array, dict[str, Array]]:
         one_hot = jax.nn.one_hot(jnp.ravel(action), spec.num_actions)
         z, reward = model.step(params.dynamics, params.reward, z, one_hot)
-        said = model.decode(reward), model.decode(model.value(params.value, z)), model.policy(params.policy, z)
-        return z, said if model.reconstruct is None else (*said, model.reconstruct(params.dynamics, z) > 0)
+        return z, {"reward": model.decode(reward)} | _said_there(model, params, z)
 
     said = jax.lax.scan(step, model.start(params.dynamics, e), actions)[1]
-    reward, value, logits, *shown = (jnp.reshape(x, (depth, *time_envs, *x.shape[2:])) for x in said)
+    said = {name: jnp.reshape(x, (depth, *time_envs, *x.shape[2:])) for name, x in said.items()}
+    reward, value = said["reward"], said["value"]
     v_root, log_root = root_heads(model, params, played)
     v_there, log_there, legal_there = (later(x, depth)[1:] for x in (v_root, log_root, played.obs.legal))
-    kl = jnp.sum(jnp.exp(log_there) * (log_there - jax.nn.log_softmax(logits)), axis=-1)
-    illegal = jnp.sum(jnp.where(legal_there, 0.0, jax.nn.softmax(logits)), axis=-1)
+    kl = jnp.sum(jnp.exp(log_there) * (log_there - jax.nn.log_softmax(said["policy"])), axis=-1)
+    illegal = jnp.sum(jnp.where(legal_there, 0.0, jax.nn.softmax(said["policy_within"])), axis=-1)
     gamma = signed(config.hyper.discount, spec)
     ends = losses.follow_ends(played.reward, masks, gamma, config.muesli.absorbing)
     end_error = jnp.abs(reward + gamma * value - later(played.reward, depth - 1))
@@ -198,12 +201,26 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, config: 
         "reward_error": mean_by_depth(jnp.abs(reward - ends.reward), masks.live[:-1]),
         "end_error": mean_by_depth(end_error, masks.live[:-1] & beyond),
     }
-    for bits in shown:
-        assert model.visible is not None
-        there = later(model.visible(played.obs.frame), depth)[1:]
-        right = jnp.all(bits == there, axis=tuple(range(3, bits.ndim)))
-        means["reconstructed"] = mean_by_depth(right.astype(value.dtype), live)
+    shown = {} if model.visible is None else {"reconstructed": model.visible(played.obs.frame)}
+    for name, bits in (shown | {"legal": played.obs.legal}).items():
+        if name in said:
+            right = jnp.all(said[name] == later(bits, depth)[1:], axis=tuple(range(3, said[name].ndim)))
+            means[name] = mean_by_depth(right.astype(value.dtype), live)
     return means
+
+
+def _said_there(model: Model, params: Params, z: Array) -> dict[str, Array]:
+    """What a model says at its states z [M, ...]: raw values, logits of its policy, and what else it can show."""
+    said = {
+        "value": model.decode(model.value(params.value, z)),
+        "policy": model.policy(params.policy, z),
+        "policy_within": rules.policy_within(model, params, z),
+    }
+    if model.reconstruct is not None:
+        said["reconstructed"] = model.reconstruct(params.dynamics, z) > 0
+    if model.legal is not None:
+        said["legal"] = model.legal(params.dynamics, z) > 0
+    return said
 
 
 def try_actions(

@@ -22,7 +22,8 @@ from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tr
 POLICY_INIT = nn.initializers.truncated_normal(1e-2)  # near-uniform at the start
 # Rewards and values start at exactly 0: with atoms up to +-300, small random logits are worth a whole unit of reward.
 SCALAR_INIT = nn.initializers.zeros
-DECODER = "reconstruction"  # of the dynamics' parameters: an agent without has the parts that it always had
+# Of the dynamics' parameters: an agent without has the parts that it always had.
+DECODER, LEGAL = "reconstruction", "legal"
 
 
 def make_model(config: Config, spec: EnvSpec) -> Model:
@@ -32,6 +33,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     parts = kind_of(config.network.kind).make(config.network, seen)
     heads = _make_heads(parts, spec.num_actions, config.muesli.bins)
     decoder = _make_decoder(parts, config, seen)
+    legal = heads.policy if config.muesli.legal else None
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
     encoder: Callable[..., Any] = parts.encoder.apply
     transition: Callable[..., Any] = parts.dynamics.apply
@@ -49,7 +51,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
 
     multiplied = partial(in_precision, config.network.precision)
     return Model(
-        init=partial(_init, parts, heads, decoder, seen),
+        init=partial(_init, parts, heads, decoder, legal, seen),
         initial_carry=parts.initial_carry,
         encode=multiplied(encode),
         start=multiplied(partial(transition, method="start")),
@@ -59,8 +61,9 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         root_value=multiplied(scalar),
         root_policy=multiplied(root_policy),
         decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
-        reconstruct=decoder and multiplied(partial(_reconstruct, parts, decoder)),
+        reconstruct=decoder and multiplied(partial(_show, parts, decoder, DECODER)),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
+        legal=legal and multiplied(partial(_show, parts, legal, LEGAL)),
     )
 
 
@@ -120,11 +123,13 @@ def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | No
     return parts.decoder(planes) if parts.decoder else LinearDecoder((*points, planes))
 
 
-def _reconstruct(parts: Parts, decoder: nn.Module, dynamics: Any, z: Array) -> Any:
-    return decoder.apply({"params": dynamics[DECODER]}, parts.read(z))
+def _show(parts: Parts, module: nn.Module, name: str, dynamics: Any, z: Array) -> Any:
+    return module.apply({"params": dynamics[name]}, parts.read(z))
 
 
-def _init(parts: Parts, heads: _Heads, decoder: nn.Module | None, spec: EnvSpec, key: Key) -> Params:
+def _init(
+    parts: Parts, heads: _Heads, decoder: nn.Module | None, legal: nn.Module | None, spec: EnvSpec, key: Key
+) -> Params:
     """Parameters of every part, each from its own key."""
     key_encoder, key_dynamics, key_reward, key_value, key_root_value, key_policy, key_root_policy = jax.random.split(
         key, len(Params._fields)
@@ -133,9 +138,9 @@ def _init(parts: Parts, heads: _Heads, decoder: nn.Module | None, spec: EnvSpec,
     e, a = e[0], jnp.zeros((1, spec.num_actions))
     # `start` may have parameters of its own, so both methods of the dynamics run.
     z, dynamics = parts.dynamics.init_with_output(key_dynamics, e, a, method=lambda m, e, a: m(m.start(e), a))
-    if decoder:  # from a key of its own: the rest is as without
-        key_decoder = jax.random.fold_in(key, len(Params._fields))
-        dynamics = {**dynamics, DECODER: decoder.init(key_decoder, parts.read(z))["params"]}
+    for n, (name, module) in enumerate({DECODER: decoder, LEGAL: legal}.items(), len(Params._fields)):
+        if module:  # from a key of its own: the rest is as without
+            dynamics = {**dynamics, name: module.init(jax.random.fold_in(key, n), parts.read(z))["params"]}
     return Params(
         encoder=encoder,
         dynamics=dynamics,

@@ -467,6 +467,23 @@ def test_imagine_follows_the_model():
     assert len({tuple(jax.random.key_data(key).tolist()) for _, _, key in seen}) == 3
 
 
+def test_imagine_keeps_to_what_the_model_says_is_legal():
+    allowed, seen = jnp.arange(ACTIONS) != 1, []
+    model = deep_model()._replace(legal=lambda dynamics, z: jnp.tile(jnp.where(allowed, 1.0, -1.0), (len(z), 1)))
+    z_0 = jnp.asarray(np.random.default_rng(0).normal(size=(ROOTS, LATENT)), jnp.float32)
+    logits_0, params = jnp.full((ROOTS, ACTIONS), 7.0), deep_params()
+
+    def mu(k, logits, key):
+        seen.append(logits)
+        return jnp.eye(ACTIONS)[jnp.zeros(ROOTS, int)], jnp.ones(ROOTS)
+
+    rollout = consistency.imagine(model, params, z_0, logits_0, mu, jax.random.key(0), 3)
+    np.testing.assert_array_equal(seen[0], logits_0)  # of the roots the rules are known
+    for k in (1, 2):
+        expected = transforms.masked_logits(rollout.z[k] @ params.policy, jnp.tile(allowed, (ROOTS, 1)))
+        np.testing.assert_allclose(seen[k], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_teacher_takes_the_same_actions_and_says_the_targets():
     model, params = deep_model(), deep_params()
     other = jax.tree.map(lambda x: x + 0.1, params)
@@ -574,6 +591,13 @@ def test_epsilon_never_draws_an_illegal_first_action():
     assert 1 not in actions
     np.testing.assert_allclose(rho, np.where(actions == 0, 20 / 17, 8 / 11), rtol=1e-5)
     assert 1 in draws(mu, 1, LOGITS)[0]  # the rules of imagined states are unknown
+
+
+def test_epsilon_keeps_to_what_is_masked_in_imagined_states():
+    mu = consistency.mu_epsilon(0.5, every([True, True, True]))
+    actions, rho = draws(mu, 1, transforms.masked_logits(LOGITS, jnp.array([True, False, True])))
+    np.testing.assert_allclose(frequencies(actions, 3), [17 / 28, 0, 11 / 28], atol=0.015)  # as above
+    np.testing.assert_allclose(rho, np.where(actions == 0, 20 / 17, 8 / 11), rtol=1e-5)
 
 
 def test_epsilon_may_be_traced():

@@ -432,6 +432,91 @@ def test_parts_of_an_agent_are_the_same_with_and_without_reconstruction():
     assert_close(state.params._replace(dynamics=dynamics), params, rtol=0, atol=0)
 
 
+@functools.cache
+def legality_case():
+    """Model, parameters and a batch of random rules, and (params) -> the weighted term and metrics."""
+    config = small(
+        env="pgx/tic_tac_toe",
+        train={"sequence_length": T, "env_steps": 4_000},
+        muesli=exact(legal=True, reconstruct=0),
+        sc={"update": "none"},
+    )
+    model = make_model(config, SPEC)
+    learner = muesli.make_learner(config, model, SPEC)
+    state = jax.jit(learner.init)(KEY)
+    batch = batch_of(jax.random.key(4), SPEC)
+    legal = batch.obs.legal & jax.random.bernoulli(jax.random.key(5), 0.5, batch.obs.legal.shape)
+    taken = jax.nn.one_hot(jnp.concatenate([batch.action, batch.action[:1]]), A, dtype=bool)
+    batch = batch._replace(obs=batch.obs._replace(legal=legal | taken))
+    hyper = hyper_of(config, reconstruction_weight=3.0)
+    inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
+
+    @jax.jit
+    def term(params):
+        targets = muesli.make_targets(config.muesli, model, state, inputs, KEY)[0]
+        terms, _, metrics = muesli.grounded_terms(config.muesli, model, params, targets, inputs)
+        return terms["legal"], metrics
+
+    return config, model, learner, state, batch, term
+
+
+def test_legality_equals_the_slow_reference():
+    config, model, _, state, batch, term = legality_case()
+    params, unroll = state.params, config.muesli.unroll
+    known = references.follow_episodes(np.asarray(batch.discount), np.asarray(batch.obs.valid[:-1]), unroll)
+    legal = np.asarray(batch.obs.legal)
+    assert 0.2 < legal.mean() < 0.8
+    z, loss, right = model.start(params.dynamics, rows(model.encode(params.encoder, batch.obs, ())[0])), [], []
+    for k in range(unroll + 1):
+        logits = np.asarray(model.legal(params.dynamics, z), np.float64).reshape(T + 1, B, A)
+        live = [at for at in np.ndindex(T, B) if known[(k, *at)] == "live"]  # nothing is asked beyond an end
+        assert 0 < len(live) < T * B or k == 0
+        probs = {at: 1 / (1 + np.exp(-logits[at])) for at in live}
+        of = {(t, b): legal[t + k, b] for t, b in live}
+        loss.append(np.mean([-np.log(np.where(of[at], probs[at], 1 - probs[at])).sum() for at in live]))
+        right.append(np.mean([np.array_equal(probs[at] > 0.5, of[at]) for at in live]))
+        action = rows(jnp.concatenate([jnp.roll(batch.action, -k, axis=0), batch.action[:1]]))
+        z, _ = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, A))
+    weighted, metrics = term(params)
+    np.testing.assert_allclose(weighted, 3.0 * np.mean(loss), rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss_legal"], np.mean(loss), rtol=1e-5)
+    np.testing.assert_allclose([metrics[f"legal_{k}"] for k in range(unroll + 1)], right, atol=1e-6)
+
+
+def test_legality_moves_the_model_and_what_says_it():
+    _, _, _, state, _, term = legality_case()
+    grads = jax.jit(jax.grad(lambda params: term(params)[0]))(state.params)
+    assert moved_parts(grads) == {"encoder", "dynamics"}
+    for tree in grads.dynamics.values():  # the transition, and what says which actions are legal
+        assert all(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(tree))
+
+
+def test_states_of_the_model_learn_to_say_what_is_legal():
+    config, _, learner, state, batch, term = legality_case()
+    update, before = jax.jit(learner.update), term(state.params)[1]
+    hyper = hyper_of(config, learning_rate=2e-2, reconstruction_weight=1.0)
+    for _ in range(config.num_updates):
+        state = update(state, batch, KEY, hyper)[0]
+    after = term(state.params)[1]
+    assert after["loss_legal"] < 0.2 * before["loss_legal"]
+    assert after["legal_0"] > 0.5 > before["legal_0"]
+
+
+def test_parts_of_an_agent_are_the_same_with_and_without_legality():
+    config, _, _, state, _, _ = legality_case()
+    without = config.model_copy(update={"muesli": config.muesli.model_copy(update={"legal": False})})
+    params = jax.jit(make_model(without, SPEC).init)(KEY)
+    dynamics = {name: tree for name, tree in state.params.dynamics.items() if name != "legal"}
+    assert dynamics.keys() != state.params.dynamics.keys()
+    assert_close(state.params._replace(dynamics=dynamics), params, rtol=0, atol=0)
+
+
+def test_a_model_that_says_nothing_of_legal_actions_is_refused_where_it_has_to():
+    config, model, _, _, _, _ = legality_case()
+    with pytest.raises(ConfigError, match=r"muesli.legal=true needs a model with `legal`"):
+        muesli.make_learner(config, model._replace(legal=None), SPEC)
+
+
 def test_a_model_that_reconstructs_nothing_is_refused_where_it_has_to():
     config, model, _, _, _, _ = reconstruction_case()
     with pytest.raises(ConfigError, match=r"muesli.reconstruct needs a model with `reconstruct` and `visible`"):

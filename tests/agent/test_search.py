@@ -234,6 +234,21 @@ def test_values_are_louder_by_default_in_a_game_whose_board_the_model_shows():
     np.testing.assert_allclose(advantage(shows, value_range="tree"), 51 * 0.2 * 0.04 / 0.68, rtol=1e-3)
 
 
+@KINDS
+def test_below_the_root_a_search_keeps_to_what_the_model_says_is_legal(kind):
+    # Action 1 leads to state 2, where whoever moves there takes 1 by action 1; but the model says that this is illegal.
+    params = tables([[1, 2], [1], [2]], rewards=[[0, 0.2], [0], [0, 1]])
+    e, legal = jnp.tile(jnp.eye(STATES)[0], (ROOTS, 1)), jnp.array([[True, True, False]] * ROOTS)
+    says = table_model()._replace(legal=lambda dynamics, z: jnp.tile(jnp.array([1.0, -1.0, -1.0]), (len(z), 1)))
+
+    def chosen(model):
+        search = jax.jit(make_search(model, TWO, SearchOptions(MANY, kind)))
+        return search(params, e, legal, jax.random.key(0), 1.0).action.tolist()
+
+    assert chosen(table_model()) == [0] * ROOTS
+    assert chosen(says) == [1] * ROOTS
+
+
 @pytest.mark.parametrize(
     ("option", "said"), [({"value_scale": 0.5}, r"value_scale=0\.5"), ({"considered": 2}, "considered=2")], ids=str
 )

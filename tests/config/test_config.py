@@ -127,6 +127,7 @@ def test_negative_weights_are_refused(weight: str) -> None:
             {"train": {"num_envs": 8}, "muesli": {"absorbing": "outcome"}, "hyper": {"discount": 0.0}},
             "set muesli.absorbing=zero",
         ),
+        ({"train": {"num_envs": 8}, "muesli": {"legal": True}}, "are always legal: set muesli.legal=false"),
     ],
 )
 def test_impossible_sizes_are_refused_with_advice(tree: dict, words: str) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import agents
@@ -86,6 +87,22 @@ def test_a_model_that_stays_where_it_is_shows_what_it_has_not_left(played) -> No
     assert "reconstructed" not in depths(played)  # of a model that has to show nothing
 
 
+def test_what_a_model_says_of_legal_actions_is_held_against_the_rules(played) -> None:
+    """Everything is legal there, and the policy is even: who says otherwise is wrong, and keeps to less."""
+    ruled = played._replace(obs=played.obs._replace(legal=played.obs.legal & jnp.array([True, False])))
+
+    def told(played, *logits):
+        model, params = model_and_params()
+        model = model._replace(legal=lambda dynamics, z: jnp.tile(jnp.array(logits), (len(z), 1)))
+        found = jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, CONFIG, DEPTH))()
+        return float(found["legal"][0]), float(found["illegal_mass"][0])
+
+    assert told(played, 1.0, 1.0) == (1.0, 0.0)
+    assert told(ruled, 1.0, 1.0) == (0.0, 0.5)
+    assert told(ruled, 1.0, -1.0) == (1.0, 0.0)
+    assert "legal" not in depths(played)  # of a model that says nothing of it
+
+
 def test_a_model_that_confuses_actions_ranks_them_backwards(played) -> None:
     swapped = [row[::-1] for row in SUCCESSORS[:3]]
     score = judged(played, successors=[*swapped, [END]], rewards=[row[::-1] for row in REWARDS])
@@ -109,7 +126,7 @@ def test_states_without_a_choice_are_left_out() -> None:
 def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys, env, shown) -> None:
     tiny = {
         "network": {"kind": "mlp", "width": 8, "head_width": 0},
-        "muesli": {"bins": 5, "unroll": 2, "reconstruct": shown},
+        "muesli": {"bins": 5, "unroll": 2, "reconstruct": shown, "legal": shown > 0},
     }
     agents.save(agents.untrained(from_tree({"env": env, **tiny}), (3, 4)), tmp_path / "run")
     monkeypatch.setattr(diagnosis, "DiagnosisOptions", lambda seed: DiagnosisOptions(24, 4, states=8, seed=seed))
@@ -120,7 +137,8 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys,
     assert "rank correlation" in told
     [report] = json.loads((tmp_path / "run" / diagnosis.FILE).read_text())["reports"]
     assert (report["depth"], report["trained_depth"], report["seed"], report["seeds"]) == (4, 2, 7, [3, 4])
-    assert list(report["by_depth"]) == [name for name in diagnosis.DEPTH if shown or name != "reconstructed"]
+    only_shown = () if shown else ("reconstructed", "legal")
+    assert list(report["by_depth"]) == [name for name in diagnosis.DEPTH if name not in only_shown]
     assert all(len(values) == 4 for values in report["by_depth"].values())
     assert report["by_depth"]["value_gap"][0] == {"mean": 0.0, "interval": [0.0, 0.0]}  # heads begin at 0
     if env == "garnet":  # it never ends, and everything is legal

@@ -661,6 +661,16 @@ def test_what_states_show_has_the_shape_of_the_observation(kind):
     assert jax.eval_shape(shown, jax.random.key(0)).shape == (6, 12, 12, 2)
 
 
+def test_what_states_say_of_legal_actions_has_a_logit_for_each(kind):
+    model = make(NETWORKS[kind], legal=True)
+
+    def told(key):
+        return model.legal(model.init(key).dynamics, jnp.zeros((6, *LATENTS[kind][1])))
+
+    assert make(NETWORKS[kind]).legal is None
+    assert jax.eval_shape(told, jax.random.key(0)).shape == (6, A)
+
+
 @functools.cache
 def reading(reads, planes, reconstruct=0, side=4, crop=0):
     spec = SPEC._replace(obs_shape=(side, side, planes), obs_dtype=np.dtype(bool))
