@@ -88,18 +88,18 @@ def test_a_model_that_stays_where_it_is_shows_what_it_has_not_left(played) -> No
 
 
 def test_what_a_model_says_of_legal_actions_is_held_against_the_rules(played) -> None:
-    """Everything is legal there, and the policy is even: who says otherwise is wrong, and keeps to less."""
-    ruled = played._replace(obs=played.obs._replace(legal=played.obs.legal & jnp.array([True, False])))
-
-    def told(played, *logits):
+    def told(*logits):
         model, params = model_and_params()
         model = model._replace(legal=lambda dynamics, z: jnp.tile(jnp.array(logits), (len(z), 1)))
         found = jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, CONFIG, DEPTH))()
-        return float(found["legal"][0]), float(found["illegal_mass"][0])
+        np.testing.assert_allclose(found["policy_kl"], np.log(3 / 2), rtol=1e-5)  # of the policy alone, as ever
+        return float(found["legal"][0]), round(float(found["illegal_mass"][0]), 4)
 
-    assert told(played, 1.0, 1.0) == (1.0, 0.0)
-    assert told(ruled, 1.0, 1.0) == (0.0, 0.5)
-    assert told(ruled, 1.0, -1.0) == (1.0, 0.0)
+    # The third of three even actions is illegal: what a search reads is held against that.
+    assert told(1.0, 1.0, -1.0) == (1.0, 0.0)
+    assert told(1.0, 1.0, 1.0) == (0.0, 0.3333)
+    assert told(1.0, -1.0, -1.0) == (0.0, 0.0)
+    assert told(-1.0, -1.0, 1.0) == (0.0, 1.0)
     assert "legal" not in depths(played)  # of a model that says nothing of it
 
 
