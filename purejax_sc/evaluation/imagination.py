@@ -181,7 +181,7 @@ def make_mu(legal: Array, taken: Array, options: ImaginationOptions) -> Mu:
 def mu_greedy(legal: Array) -> Mu:
     """The likeliest action of the policy, with rho = 1: what is imagined is how the greedy policy goes on.
 
-    legal: bool [M, A] of the roots; the rules of later imagined states are unknown, so they are not masked.
+    legal: bool [M, A] of the roots. Of later imagined states the model may say which are (N12): they are masked then.
     """
 
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
