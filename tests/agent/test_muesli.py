@@ -354,14 +354,29 @@ SHOWN = 3  # of the four planes
 
 @functools.cache
 def reconstruction_case(absorbing="zero"):
-    """Model, parameters and a batch of random bits, and (params, hyper) -> the weighted term and metrics."""
-    shown = exact(reconstruct=SHOWN, absorbing=absorbing)
-    config = small(train={"sequence_length": T, "env_steps": 4_000}, muesli=shown, sc={"update": "none"})
-    model = make_model(config, BITS)
-    learner = muesli.make_learner(config, model, BITS)
-    state = jax.jit(learner.init)(KEY)
     batch = batch_of(jax.random.key(4), BITS)
     batch = batch._replace(obs=batch.obs._replace(frame=batch.obs.frame > 0))
+    return case_of("reconstruction", batch, BITS, reconstruct=SHOWN, absorbing=absorbing)
+
+
+@functools.cache
+def legality_case():
+    """Of random rules that allow what was done."""
+    batch = batch_of(jax.random.key(4), SPEC)
+    legal = batch.obs.legal & jax.random.bernoulli(jax.random.key(5), 0.5, batch.obs.legal.shape)
+    taken = jax.nn.one_hot(jnp.concatenate([batch.action, batch.action[:1]]), A, dtype=bool)
+    batch = batch._replace(obs=batch.obs._replace(legal=legal | taken))
+    return case_of("legal", batch, SPEC, env="pgx/tic_tac_toe", legal=True)
+
+
+def case_of(name, batch, spec, env=None, **options):
+    """Model, learner, state and batch, and (params) -> a weighted term by its name and metrics."""
+    named = {"env": env} if env else {}
+    train = {"sequence_length": T, "env_steps": 4_000}
+    config = small(**named, train=train, muesli=exact(**options), sc={"update": "none"})
+    model = make_model(config, spec)
+    learner = muesli.make_learner(config, model, spec)
+    state = jax.jit(learner.init)(KEY)
     hyper = hyper_of(config, reconstruction_weight=3.0)
     inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
 
@@ -369,9 +384,14 @@ def reconstruction_case(absorbing="zero"):
     def term(params):
         targets = muesli.make_targets(config.muesli, model, state, inputs, KEY)[0]
         terms, _, metrics = muesli.grounded_terms(config.muesli, model, params, targets, inputs)
-        return terms["reconstruction"], metrics
+        return terms[name], metrics
 
     return config, model, learner, state, batch, term
+
+
+CASES = pytest.mark.parametrize(
+    ("case", "name", "key"), [(reconstruction_case, "reconstruction", "reconstruct"), (legality_case, "legal", "legal")]
+)
 
 
 @pytest.mark.parametrize("absorbing", ["zero", "outcome"])
@@ -404,60 +424,37 @@ def test_reconstruction_equals_the_slow_reference(absorbing):
     np.testing.assert_allclose([metrics[f"reconstructed_{k}"] for k in range(unroll + 1)], right, atol=1e-6)
 
 
-def test_reconstruction_moves_the_model_and_what_shows_it():
-    _, _, _, state, _, term = reconstruction_case()
+@CASES
+def test_what_states_have_to_show_moves_the_model_and_what_shows_it(case, name, key):
+    _, _, _, state, _, term = case()
     grads = jax.jit(jax.grad(lambda params: term(params)[0]))(state.params)
     assert moved_parts(grads) == {"encoder", "dynamics"}
     for tree in grads.dynamics.values():  # the transition, and what shows its states
         assert all(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(tree))
 
 
-def test_states_of_the_model_learn_to_show_the_observation():
-    config, _, learner, state, batch, term = reconstruction_case()
+@CASES
+def test_states_of_the_model_learn_to_show_it(case, name, key):
+    config, _, learner, state, batch, term = case()
     update, before = jax.jit(learner.update), term(state.params)[1]
     hyper = hyper_of(config, learning_rate=2e-2, reconstruction_weight=1.0)
     for _ in range(config.num_updates):
         state = update(state, batch, KEY, hyper)[0]
     after = term(state.params)[1]
-    assert after["loss_reconstruction"] < 0.2 * before["loss_reconstruction"]
-    assert after["reconstructed_0"] > 0.5 > before["reconstructed_0"]
+    assert after[f"loss_{name}"] < 0.2 * before[f"loss_{name}"]
+    share = "legal_0" if name == "legal" else "reconstructed_0"
+    assert after[share] > 0.5 > before[share]
 
 
-def test_parts_of_an_agent_are_the_same_with_and_without_reconstruction():
-    config, _, _, state, _, _ = reconstruction_case()
-    without = config.model_copy(update={"muesli": config.muesli.model_copy(update={"reconstruct": 0})})
-    params = jax.jit(make_model(without, BITS).init)(KEY)
-    dynamics = {name: tree for name, tree in state.params.dynamics.items() if name != "reconstruction"}
+@CASES
+def test_parts_of_an_agent_are_the_same_with_and_without(case, name, key):
+    config, _, _, state, _, _ = case()
+    spec = BITS if name == "reconstruction" else SPEC
+    without = config.model_copy(update={"muesli": config.muesli.model_copy(update={key: 0})})
+    params = jax.jit(make_model(without, spec).init)(KEY)
+    dynamics = {part: tree for part, tree in state.params.dynamics.items() if part != name}
     assert dynamics.keys() != state.params.dynamics.keys()
     assert_close(state.params._replace(dynamics=dynamics), params, rtol=0, atol=0)
-
-
-@functools.cache
-def legality_case():
-    """Model, parameters and a batch of random rules, and (params) -> the weighted term and metrics."""
-    config = small(
-        env="pgx/tic_tac_toe",
-        train={"sequence_length": T, "env_steps": 4_000},
-        muesli=exact(legal=True, reconstruct=0),
-        sc={"update": "none"},
-    )
-    model = make_model(config, SPEC)
-    learner = muesli.make_learner(config, model, SPEC)
-    state = jax.jit(learner.init)(KEY)
-    batch = batch_of(jax.random.key(4), SPEC)
-    legal = batch.obs.legal & jax.random.bernoulli(jax.random.key(5), 0.5, batch.obs.legal.shape)
-    taken = jax.nn.one_hot(jnp.concatenate([batch.action, batch.action[:1]]), A, dtype=bool)
-    batch = batch._replace(obs=batch.obs._replace(legal=legal | taken))
-    hyper = hyper_of(config, reconstruction_weight=3.0)
-    inputs = muesli.Inputs(batch, muesli.count_entries(config.muesli, batch), hyper, hyper.discount)
-
-    @jax.jit
-    def term(params):
-        targets = muesli.make_targets(config.muesli, model, state, inputs, KEY)[0]
-        terms, _, metrics = muesli.grounded_terms(config.muesli, model, params, targets, inputs)
-        return terms["legal"], metrics
-
-    return config, model, learner, state, batch, term
 
 
 def test_legality_equals_the_slow_reference():
@@ -481,34 +478,6 @@ def test_legality_equals_the_slow_reference():
     np.testing.assert_allclose(weighted, 3.0 * np.mean(loss), rtol=1e-5)
     np.testing.assert_allclose(metrics["loss_legal"], np.mean(loss), rtol=1e-5)
     np.testing.assert_allclose([metrics[f"legal_{k}"] for k in range(unroll + 1)], right, atol=1e-6)
-
-
-def test_legality_moves_the_model_and_what_says_it():
-    _, _, _, state, _, term = legality_case()
-    grads = jax.jit(jax.grad(lambda params: term(params)[0]))(state.params)
-    assert moved_parts(grads) == {"encoder", "dynamics"}
-    for tree in grads.dynamics.values():  # the transition, and what says which actions are legal
-        assert all(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(tree))
-
-
-def test_states_of_the_model_learn_to_say_what_is_legal():
-    config, _, learner, state, batch, term = legality_case()
-    update, before = jax.jit(learner.update), term(state.params)[1]
-    hyper = hyper_of(config, learning_rate=2e-2, reconstruction_weight=1.0)
-    for _ in range(config.num_updates):
-        state = update(state, batch, KEY, hyper)[0]
-    after = term(state.params)[1]
-    assert after["loss_legal"] < 0.2 * before["loss_legal"]
-    assert after["legal_0"] > 0.5 > before["legal_0"]
-
-
-def test_parts_of_an_agent_are_the_same_with_and_without_legality():
-    config, _, _, state, _, _ = legality_case()
-    without = config.model_copy(update={"muesli": config.muesli.model_copy(update={"legal": False})})
-    params = jax.jit(make_model(without, SPEC).init)(KEY)
-    dynamics = {name: tree for name, tree in state.params.dynamics.items() if name != "legal"}
-    assert dynamics.keys() != state.params.dynamics.keys()
-    assert_close(state.params._replace(dynamics=dynamics), params, rtol=0, atol=0)
 
 
 def test_a_model_that_says_nothing_of_legal_actions_is_refused_where_it_has_to():
