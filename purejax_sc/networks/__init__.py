@@ -124,6 +124,7 @@ def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | No
 
 
 def _show(parts: Parts, module: nn.Module, name: str, dynamics: Any, z: Array) -> Any:
+    """What a module, whose parameters have this name in the dynamics', reads of the model's states z [M, ...]."""
     return module.apply({"params": dynamics[name]}, parts.read(z))
 
 

@@ -370,7 +370,7 @@ def legality_case():
 
 
 def case_of(name, batch, spec, env=None, **options):
-    """Model, learner, state and batch, and (params) -> a weighted term by its name and metrics."""
+    """Config, model, learner, state and batch, and (params) -> a weighted term by its name and metrics."""
     named = {"env": env} if env else {}
     train = {"sequence_length": T, "env_steps": 4_000}
     config = small(**named, train=train, muesli=exact(**options), sc={"update": "none"})

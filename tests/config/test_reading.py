@@ -82,7 +82,10 @@ def test_names_of_no_file_are_one_line(name: str) -> None:
         ("acting.reanalyse=0.001", "acting.reanalyse=0.001 is no sequence of the"),
         ("acting.policy=mcts", "acting.policy='mcts': choose 'network' or 'search'"),
         ("acting.simulations=4", "acting.simulations has no effect with acting.policy=network and acting.reanalyse=0"),
-        ("hyper.reconstruction_weight=1", "hyper.reconstruction_weight has no effect with muesli.reconstruct=0 and"),
+        (
+            "hyper.reconstruction_weight=1",
+            "hyper.reconstruction_weight has no effect with muesli.reconstruct=0 and muesli.legal=false",
+        ),
         ("hyper.search_share=0.5", "hyper.search_share has no effect with acting.policy=network and acting.reanalyse"),
         ("hyper={}", "'hyper' is set to an empty mapping, which has no effect"),
         ("network.width=[1]", "network.width=[1]: give a whole number"),
