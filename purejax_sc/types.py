@@ -133,8 +133,8 @@ class Params(NamedTuple):
     """The network's parameters by part, so that gates and tests can name a part.
 
     encoder: representation, shared by the root heads and the model's start state.
-    dynamics: start state and transition of the model, and what shows observations and legal actions from its states.
-    reward, value, policy: heads on imagined states (k >= 1).
+    dynamics: start state and transition of the model, and what shows observations from its states.
+    reward, value, policy: heads on imagined states (k >= 1). The policy's may say which actions are legal, too.
     root_value, root_policy: heads on encoded real states (k = 0).
     """
 
@@ -167,7 +167,8 @@ class Model(NamedTuple):
     reconstruct:   (dynamics, z [M, ...]) -> logits [M, ..., planes] of the bits of some of the observation's planes, or
                    of a part of them; None where nothing is reconstructed
     visible:       (frame [..., *obs_shape]) -> bool [..., planes], what has to be shown of them; None with that
-    legal:         (dynamics, z [M, ...]) -> logits [M, A] that an action is legal; None where nothing is said of that
+    rules:         (policy, z [M, ...]) -> (logits [M, A] as of `policy`, logits [M, A] that an action is legal), which
+                   share their work; None where nothing is said of what is legal
     """
 
     init: Callable[[Key], Params]
@@ -182,7 +183,7 @@ class Model(NamedTuple):
     decode: Callable[[Array], Array]
     reconstruct: Callable[[Tree, Array], Array] | None = None
     visible: Callable[[Array], Array] | None = None
-    legal: Callable[[Tree, Array], Array] | None = None
+    rules: Callable[[Tree, Array], tuple[Array, Array]] | None = None
 
 
 class Gates(NamedTuple):

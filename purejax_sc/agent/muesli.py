@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from purejax_sc.agent import consistency, diagnostics, losses, returns, transforms
+from purejax_sc.agent import consistency, diagnostics, losses, returns, rules, transforms
 from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
 from purejax_sc.config import Config, ConfigError, Hyper, MuesliConfig
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
@@ -101,8 +101,8 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         raise ConfigError(
             "muesli.reconstruct needs a model with `reconstruct` and `visible` (types.Model): set it to 0"
         )
-    if config.muesli.legal and model.legal is None:
-        raise ConfigError("muesli.legal=true needs a model with `legal` (types.Model): set it to false")
+    if config.muesli.legal and model.rules is None:
+        raise ConfigError("muesli.legal=true needs a model with `rules` (types.Model): set it to false")
     improve = _make_improvement(config, model, spec) if config.acting.reanalyse else None
     optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
 
@@ -363,12 +363,14 @@ class Unrolled(NamedTuple):
     """Outputs of K model steps from M roots, the steps one after the other.
 
     reward: of the steps k = 0 .. K - 1 [K * M, bins].   value [K * M, bins], policy [K * M, A]: at k = 1 .. K.
+    legal: [K * M, A] logits that an action is legal at k = 1 .. K; None of a model that does not say.
     z: [(K + 1) * M, ...] the states of the model at k = 0 .. K.
     """
 
     reward: Array
     value: Array
     policy: Array
+    legal: Array | None
     z: Array
 
 
@@ -417,7 +419,7 @@ def grounded_terms(
         terms["reconstruction"] = hyper.reconstruction_weight * loss
         metrics |= {"loss_reconstruction": loss} | shown
     if cfg.legal:
-        loss, told = _legality(cfg, model, params, out.z, inputs)
+        loss, told = _legality(cfg, out, inputs)
         terms["legal"] = hyper.reconstruction_weight * loss
         metrics |= {"loss_legal": loss} | told
     return terms, Roots(e, targets.e, logits), metrics
@@ -486,8 +488,9 @@ def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: A
         rewards.append(out)
     z_all, z_later = jnp.concatenate(zs), jnp.concatenate(zs[1:])
     # Distillation (the auxiliary-only agents) must not shape the representation: the latents are fixed there.
-    out_pi = model.policy(params.policy, scale_gradient(z_later, 0 if cfg.model_policy == "distill" else 1))
-    return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_later), out_pi, z_all)
+    z_policy = scale_gradient(z_later, 0 if cfg.model_policy == "distill" else 1)
+    out_pi, legal = rules.policy_and_rules(model, params, z_policy)
+    return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_later), out_pi, legal, z_all)
 
 
 def _unroll_targets(cfg: MuesliConfig, inputs: Inputs, targets: Targets, logits: Array) -> UnrollTargets:
@@ -523,21 +526,21 @@ def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, i
     return jnp.mean(mean(loss, *asked)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
 
 
-def _legality(cfg: MuesliConfig, model: Model, params: Params, z: Array, inputs: Inputs) -> tuple[Array, Metrics]:
-    """How far the states z [(K + 1) * M, ...] are from saying which actions are legal k steps on (N12): the
+def _legality(cfg: MuesliConfig, out: Unrolled, inputs: Inputs) -> tuple[Array, Metrics]:
+    """How far the states of the model are from saying which actions are legal k = 1 .. K steps on (N12): the
     cross-entropy, summed over the actions of a state and a mean over k. Beyond an end they may say anything.
 
     legal_k: share of the states of which all legal actions are told, and no others.
     """
-    assert model.legal is not None  # `make_learner` has looked
-    live = inputs.entries.live
-    legal = jnp.stack([losses.shift(inputs.batch.obs.legal[:-1], k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, A]
-    logits = jnp.reshape(model.legal(params.dynamics, z), legal.shape)
+    assert out.legal is not None  # `make_learner` has looked
+    depths, live = range(1, cfg.unroll + 1), _steps(inputs.entries.live, 1, None)
+    legal = jnp.stack([losses.shift(inputs.batch.obs.legal[:-1], k) for k in depths])  # [K, T, B, A]
+    logits = jnp.reshape(out.legal, legal.shape)
     loss = jnp.sum(losses.binary_cross_entropy(logits, legal), axis=-1)
     right = jnp.all((logits > 0) == legal, axis=-1).astype(loss.dtype)
     mean = jax.vmap(masked_mean)
     told = mean(right, *live)
-    return jnp.mean(mean(loss, *live)), {f"legal_{k}": told[k] for k in range(cfg.unroll + 1)}
+    return jnp.mean(mean(loss, *live)), {f"legal_{k}": told[k - 1] for k in depths}
 
 
 def _steps(entries: Counted, first: int, end: int | None) -> Counted:

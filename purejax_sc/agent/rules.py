@@ -11,10 +11,18 @@ def likely(logits: Array) -> Array:
     return (logits > 0) | (logits == jnp.max(logits, axis=-1, keepdims=True))
 
 
+def policy_and_rules(model: Model, params: Params, z: Array) -> tuple[Array, Array | None]:
+    """Logits [M, A] of the model's policy at its states z [M, ...], and logits [M, A] that an action is legal there.
+
+    None for these if the model says nothing of that (`model.rules` is None).
+    """
+    return (model.policy(params.policy, z), None) if model.rules is None else model.rules(params.policy, z)
+
+
 def policy_within(model: Model, params: Params, z: Array) -> Array:
     """Logits [M, A] of the model's policy at its states z [M, ...], within the rules if it says what they are.
 
-    Where it does not (`model.legal` is None), its policy alone keeps to the rules, as far as it has learned them.
+    Where it does not, its policy alone keeps to the rules, as far as it has learned them.
     """
-    logits = model.policy(params.policy, z)
-    return logits if model.legal is None else masked_logits(logits, likely(model.legal(params.dynamics, z)))
+    logits, legal = policy_and_rules(model, params, z)
+    return logits if legal is None else masked_logits(logits, likely(legal))

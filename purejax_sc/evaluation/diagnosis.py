@@ -211,15 +211,16 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, config: 
 
 def _said_there(model: Model, params: Params, z: Array) -> dict[str, Array]:
     """What a model says at its states z [M, ...]: raw values, logits of its policy, and what else it can show."""
+    policy, legal = rules.policy_and_rules(model, params, z)
     said = {
         "value": model.decode(model.value(params.value, z)),
-        "policy": model.policy(params.policy, z),
+        "policy": policy,
         "policy_within": rules.policy_within(model, params, z),
     }
     if model.reconstruct is not None:
         said["reconstructed"] = model.reconstruct(params.dynamics, z) > 0
-    if model.legal is not None:
-        said["legal"] = model.legal(params.dynamics, z) > 0
+    if legal is not None:
+        said["legal"] = legal > 0
     return said
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc.agent.transforms import from_logits
-from purejax_sc.config import Config, ConfigError
+from purejax_sc.config import Config, ConfigError, MuesliConfig
 from purejax_sc.config.networks import kind_of
 from purejax_sc.networks.parts import LinearDecoder, Parts
 from purejax_sc.networks.products import in_precision
@@ -22,8 +22,7 @@ from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tr
 POLICY_INIT = nn.initializers.truncated_normal(1e-2)  # near-uniform at the start
 # Rewards and values start at exactly 0: with atoms up to +-300, small random logits are worth a whole unit of reward.
 SCALAR_INIT = nn.initializers.zeros
-# Of the dynamics' parameters: an agent without has the parts that it always had.
-DECODER, LEGAL = "reconstruction", "legal"
+DECODER = "reconstruction"  # of the dynamics' parameters: an agent without has the parts that it always had
 
 
 def make_model(config: Config, spec: EnvSpec) -> Model:
@@ -31,9 +30,8 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     read = _make_reading(config, spec)
     seen = spec._replace(obs_shape=jax.eval_shape(read, jax.ShapeDtypeStruct(spec.obs_shape, spec.obs_dtype)).shape)
     parts = kind_of(config.network.kind).make(config.network, seen)
-    heads = _make_heads(parts, spec.num_actions, config.muesli.bins)
+    heads = _make_heads(parts, spec.num_actions, config.muesli)
     decoder = _make_decoder(parts, config, seen)
-    legal = heads.policy if config.muesli.legal else None
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
     encoder: Callable[..., Any] = parts.encoder.apply
     transition: Callable[..., Any] = parts.dynamics.apply
@@ -49,21 +47,25 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         z_next = transition(dynamics, z, a)
         return z_next, scalar(reward, parts.read(z_next))
 
+    def policy_and_rules(params: Tree, z: Array) -> tuple[Array, Array]:
+        logits, legal = jnp.split(policy(params, parts.read(z)), 2, axis=-1)
+        return logits, legal
+
     multiplied = partial(in_precision, config.network.precision)
     return Model(
-        init=partial(_init, parts, heads, decoder, legal, seen),
+        init=partial(_init, parts, heads, decoder, seen),
         initial_carry=parts.initial_carry,
         encode=multiplied(encode),
         start=multiplied(partial(transition, method="start")),
         step=multiplied(step),
         value=multiplied(lambda params, z: scalar(params, parts.read(z))),
-        policy=multiplied(lambda params, z: policy(params, parts.read(z))),
+        policy=multiplied(lambda params, z: policy(params, parts.read(z))[:, : spec.num_actions]),
         root_value=multiplied(scalar),
         root_policy=multiplied(root_policy),
         decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
-        reconstruct=decoder and multiplied(partial(_show, parts, decoder, DECODER)),
+        reconstruct=decoder and multiplied(partial(_reconstruct, parts, decoder)),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
-        legal=legal and multiplied(partial(_show, parts, legal, LEGAL)),
+        rules=multiplied(policy_and_rules) if config.muesli.legal else None,
     )
 
 
@@ -75,11 +77,12 @@ class _Heads(NamedTuple):
     root_policy: nn.Module
 
 
-def _make_heads(parts: Parts, num_actions: int, bins: int) -> _Heads:
+def _make_heads(parts: Parts, num_actions: int, muesli: MuesliConfig) -> _Heads:
     at_root = parts.policy_head or parts.head
+    said = 2 if muesli.legal else 1  # of an action: how likely it is taken, and whether it is legal
     return _Heads(
-        scalar=parts.head(bins, SCALAR_INIT),
-        policy=(parts.model_policy or at_root)(num_actions, POLICY_INIT),
+        scalar=parts.head(muesli.bins, SCALAR_INIT),
+        policy=(parts.model_policy or at_root)(said * num_actions, POLICY_INIT),
         root_policy=at_root(num_actions, POLICY_INIT),
     )
 
@@ -123,14 +126,12 @@ def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | No
     return parts.decoder(planes) if parts.decoder else LinearDecoder((*points, planes))
 
 
-def _show(parts: Parts, module: nn.Module, name: str, dynamics: Any, z: Array) -> Any:
-    """What a module, whose parameters have this name in the dynamics', reads of the model's states z [M, ...]."""
-    return module.apply({"params": dynamics[name]}, parts.read(z))
+def _reconstruct(parts: Parts, decoder: nn.Module, dynamics: Any, z: Array) -> Any:
+    """What the decoder reads of the model's states z [M, ...]."""
+    return decoder.apply({"params": dynamics[DECODER]}, parts.read(z))
 
 
-def _init(
-    parts: Parts, heads: _Heads, decoder: nn.Module | None, legal: nn.Module | None, spec: EnvSpec, key: Key
-) -> Params:
+def _init(parts: Parts, heads: _Heads, decoder: nn.Module | None, spec: EnvSpec, key: Key) -> Params:
     """Parameters of every part, each from its own key."""
     key_encoder, key_dynamics, key_reward, key_value, key_root_value, key_policy, key_root_policy = jax.random.split(
         key, len(Params._fields)
@@ -139,9 +140,9 @@ def _init(
     e, a = e[0], jnp.zeros((1, spec.num_actions))
     # `start` may have parameters of its own, so both methods of the dynamics run.
     z, dynamics = parts.dynamics.init_with_output(key_dynamics, e, a, method=lambda m, e, a: m(m.start(e), a))
-    for n, (name, module) in enumerate({DECODER: decoder, LEGAL: legal}.items(), len(Params._fields)):
-        if module:  # from a key of its own: the rest is as without
-            dynamics = {**dynamics, name: module.init(jax.random.fold_in(key, n), parts.read(z))["params"]}
+    if decoder:  # from a key of its own: the rest is as without
+        key_decoder = jax.random.fold_in(key, len(Params._fields))
+        dynamics = {**dynamics, DECODER: decoder.init(key_decoder, parts.read(z))["params"]}
     return Params(
         encoder=encoder,
         dynamics=dynamics,

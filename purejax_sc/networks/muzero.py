@@ -178,21 +178,26 @@ class PlaneHead(nn.Module):
 
     points: of the first outputs, each a point of the board. What is seen at a point is added to its own: that stones
             go to empty points is learned once, not once for each of them.
+    groups: of the outputs, each as long as the others, which say different things of the same actions. Each has as
+            many planes and hidden units as it would have alone, and `points` of its own.
     """
 
     outputs: int
     hidden: int
     init_last: nn.initializers.Initializer
     points: int = 0
+    groups: int = 1
 
     @nn.compact
     def __call__(self, z: Array) -> Array:
-        planes = nn.relu(Conv(HEAD_PLANES, kernel_size=(1, 1))(board_norm()(z)))
-        logits = Head(self.outputs, self.hidden, self.init_last)(planes)
+        planes = nn.relu(Conv(self.groups * HEAD_PLANES, kernel_size=(1, 1))(board_norm()(z)))
+        logits = Head(self.outputs, self.groups * self.hidden, self.init_last)(planes)
         if not self.points:
             return logits
-        there = Dense(1, use_bias=False, kernel_init=self.init_last)(planes).reshape(-1, self.points)
-        return logits + jnp.pad(there, ((0, 0), (0, self.outputs - self.points)))
+        there = Dense(self.groups, use_bias=False, kernel_init=self.init_last)(planes)
+        there = there.reshape(-1, self.points, self.groups).swapaxes(1, 2)
+        elsewhere = self.outputs // self.groups - self.points
+        return logits + jnp.pad(there, ((0, 0), (0, 0), (0, elsewhere))).reshape(-1, self.outputs)
 
 
 class TowerHead(nn.Module):
@@ -236,7 +241,7 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
     dynamics = PlaneDynamics if seen == modelled else ProjectedDynamics
 
     def policy_head(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
-        return PlaneHead(outputs, network.head_width, init, points)
+        return PlaneHead(outputs, network.head_width, init, points, groups=outputs // spec.num_actions)
 
     def model_policy(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
         head = policy_head(outputs, init)

@@ -26,8 +26,8 @@ class Parts(NamedTuple):
     head:          (number of outputs, initialiser of the last layer) -> module, (e or what is read of z) ->
                    [M, outputs].
     policy_head:   the same of policies, if it is another.
-    model_policy:  the same of policies after model steps, if it is another than those at the root; and of what says
-                   which actions are legal there.
+    model_policy:  the same of policies after model steps, if it is another than those at the root. With
+                   `muesli.legal` it has twice as many outputs as there are actions: which are legal comes after.
     decoder:       (number of planes) -> module, what is read of z -> logits [M, *obs_shape[:-1], planes] of an
                    observation's bits, if it is another than one linear layer.
     read:          (z) -> what the heads at k >= 1 see.

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import references
+from helpers.table_models import with_rules
 
 from purejax_sc.agent import consistency, losses, transforms
 from purejax_sc.agent.consistency import UPDATES, Gates, Rollout
@@ -469,7 +470,7 @@ def test_imagine_follows_the_model():
 
 def test_imagine_keeps_to_what_the_model_says_is_legal():
     allowed, seen = jnp.arange(ACTIONS) != 1, []
-    model = deep_model()._replace(legal=lambda dynamics, z: jnp.tile(jnp.where(allowed, 1.0, -1.0), (len(z), 1)))
+    model = with_rules(deep_model(), jnp.where(allowed, 1.0, -1.0))
     z_0 = jnp.asarray(np.random.default_rng(0).normal(size=(ROOTS, LATENT)), jnp.float32)
     logits_0, params = jnp.full((ROOTS, ACTIONS), 7.0), deep_params()
 

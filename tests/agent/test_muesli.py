@@ -390,7 +390,7 @@ def case_of(name, batch, spec, env=None, **options):
 
 
 CASES = pytest.mark.parametrize(
-    ("case", "name", "key"), [(reconstruction_case, "reconstruction", "reconstruct"), (legality_case, "legal", "legal")]
+    ("case", "name", "part"), [(reconstruction_case, "reconstruction", "dynamics"), (legality_case, "legal", "policy")]
 )
 
 
@@ -425,16 +425,16 @@ def test_reconstruction_equals_the_slow_reference(absorbing):
 
 
 @CASES
-def test_what_states_have_to_show_moves_the_model_and_what_shows_it(case, name, key):
+def test_what_states_have_to_show_moves_the_model_and_what_shows_it(case, name, part):
     _, _, _, state, _, term = case()
     grads = jax.jit(jax.grad(lambda params: term(params)[0]))(state.params)
-    assert moved_parts(grads) == {"encoder", "dynamics"}
-    for tree in grads.dynamics.values():  # the transition, and what shows its states
+    assert moved_parts(grads) == {"encoder", "dynamics", part}
+    for tree in (grads.dynamics, getattr(grads, part)):  # the transition, and what shows its states
         assert all(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(tree))
 
 
 @CASES
-def test_states_of_the_model_learn_to_show_it(case, name, key):
+def test_states_of_the_model_learn_to_show_it(case, name, part):
     config, _, learner, state, batch, term = case()
     update, before = jax.jit(learner.update), term(state.params)[1]
     hyper = hyper_of(config, learning_rate=2e-2, reconstruction_weight=1.0)
@@ -442,19 +442,22 @@ def test_states_of_the_model_learn_to_show_it(case, name, key):
         state = update(state, batch, KEY, hyper)[0]
     after = term(state.params)[1]
     assert after[f"loss_{name}"] < 0.2 * before[f"loss_{name}"]
-    share = "legal_0" if name == "legal" else "reconstructed_0"
+    share = "legal_1" if name == "legal" else "reconstructed_0"
     assert after[share] > 0.5 > before[share]
 
 
-@CASES
-def test_parts_of_an_agent_are_the_same_with_and_without(case, name, key):
+@pytest.mark.parametrize(
+    ("case", "spec", "key"), [(reconstruction_case, BITS, "reconstruct"), (legality_case, SPEC, "legal")]
+)
+def test_parts_of_an_agent_are_the_same_with_and_without(case, spec, key):
     config, _, _, state, _, _ = case()
-    spec = BITS if name == "reconstruction" else SPEC
     without = config.model_copy(update={"muesli": config.muesli.model_copy(update={key: 0})})
-    params = jax.jit(make_model(without, spec).init)(KEY)
-    dynamics = {part: tree for part, tree in state.params.dynamics.items() if part != name}
-    assert dynamics.keys() != state.params.dynamics.keys()
-    assert_close(state.params._replace(dynamics=dynamics), params, rtol=0, atol=0)
+    params, there = jax.jit(make_model(without, spec).init)(KEY), state.params
+    if key == "reconstruct":
+        there = there._replace(dynamics={"params": there.dynamics["params"]})
+    else:  # the policy's head says more
+        there, params = there._replace(policy=()), params._replace(policy=())
+    assert_close(there, params, rtol=0, atol=0)
 
 
 def test_legality_equals_the_slow_reference():
@@ -464,26 +467,26 @@ def test_legality_equals_the_slow_reference():
     legal = np.asarray(batch.obs.legal)
     assert 0.2 < legal.mean() < 0.8
     z, loss, right = model.start(params.dynamics, rows(model.encode(params.encoder, batch.obs, ())[0])), [], []
-    for k in range(unroll + 1):
-        logits = np.asarray(model.legal(params.dynamics, z), np.float64).reshape(T + 1, B, A)
+    for k in range(1, unroll + 1):
+        action = rows(jnp.concatenate([jnp.roll(batch.action, 1 - k, axis=0), batch.action[:1]]))
+        z, _ = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, A))
+        logits = np.asarray(model.rules(params.policy, z)[1], np.float64).reshape(T + 1, B, A)
         live = [at for at in np.ndindex(T, B) if known[(k, *at)] == "live"]  # nothing is asked beyond an end
-        assert 0 < len(live) < T * B or k == 0
+        assert 0 < len(live) < T * B
         probs = {at: 1 / (1 + np.exp(-logits[at])) for at in live}
         of = {(t, b): legal[t + k, b] for t, b in live}
         loss.append(np.mean([-np.log(np.where(of[at], probs[at], 1 - probs[at])).sum() for at in live]))
         right.append(np.mean([np.array_equal(probs[at] > 0.5, of[at]) for at in live]))
-        action = rows(jnp.concatenate([jnp.roll(batch.action, -k, axis=0), batch.action[:1]]))
-        z, _ = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, A))
     weighted, metrics = term(params)
     np.testing.assert_allclose(weighted, 3.0 * np.mean(loss), rtol=1e-5)
     np.testing.assert_allclose(metrics["loss_legal"], np.mean(loss), rtol=1e-5)
-    np.testing.assert_allclose([metrics[f"legal_{k}"] for k in range(unroll + 1)], right, atol=1e-6)
+    np.testing.assert_allclose([metrics[f"legal_{k}"] for k in range(1, unroll + 1)], right, atol=1e-6)
 
 
 def test_a_model_that_says_nothing_of_legal_actions_is_refused_where_it_has_to():
     config, model, _, _, _, _ = legality_case()
-    with pytest.raises(ConfigError, match=r"muesli.legal=true needs a model with `legal`"):
-        muesli.make_learner(config, model._replace(legal=None), SPEC)
+    with pytest.raises(ConfigError, match=r"muesli.legal=true needs a model with `rules`"):
+        muesli.make_learner(config, model._replace(rules=None), SPEC)
 
 
 def test_a_model_that_reconstructs_nothing_is_refused_where_it_has_to():

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
-from helpers.table_models import STATES, table_model, tables
+from helpers.table_models import STATES, table_model, tables, with_rules
 
 from purejax_sc.agent import rules
 
@@ -17,7 +17,7 @@ def test_a_policy_keeps_within_the_rules_that_the_model_says():
     params, z = tables([[1], [2]], logits=[[1, 2, 3], [3, 2, 1]]), jnp.eye(STATES)[:2]
     model = table_model()
     np.testing.assert_array_equal(rules.policy_within(model, params, z), model.policy(params.policy, z))
-    says = model._replace(legal=lambda dynamics, z: jnp.array([[1.0, 1.0, -1.0], [-1.0, -2.0, -3.0]]))
+    says = with_rules(model, jnp.array([[1.0, 1.0, -1.0], [-1.0, -2.0, -3.0]]))
     kept = rules.policy_within(says, params, z)
     illegal = np.array([[False, False, True], [False, True, True]])
     np.testing.assert_array_equal(kept[~illegal], model.policy(params.policy, z)[~illegal])

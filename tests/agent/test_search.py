@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.configs import small
-from helpers.table_models import STATES, table_model, tables
+from helpers.table_models import STATES, table_model, tables, with_rules
 
 from purejax_sc import config as config_module
 from purejax_sc import networks
@@ -239,7 +239,7 @@ def test_below_the_root_a_search_keeps_to_what_the_model_says_is_legal(kind):
     # Action 1 leads to state 2, where whoever moves there takes 1 by action 1; but the model says that this is illegal.
     params = tables([[1, 2], [1], [2]], rewards=[[0, 0.2], [0], [0, 1]])
     e, legal = jnp.tile(jnp.eye(STATES)[0], (ROOTS, 1)), jnp.array([[True, True, False]] * ROOTS)
-    says = table_model()._replace(legal=lambda dynamics, z: jnp.tile(jnp.array([1.0, -1.0, -1.0]), (len(z), 1)))
+    says = with_rules(table_model(), jnp.array([1.0, -1.0, -1.0]))
 
     def chosen(model):
         search = jax.jit(make_search(model, TWO, SearchOptions(MANY, kind)))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import agents
 from helpers.corridor import END, REWARDS, SPEC, SUCCESSORS, corridor, model_and_params
+from helpers.table_models import with_rules
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
@@ -90,7 +91,7 @@ def test_a_model_that_stays_where_it_is_shows_what_it_has_not_left(played) -> No
 def test_what_a_model_says_of_legal_actions_is_held_against_the_rules(played) -> None:
     def told(*logits):
         model, params = model_and_params()
-        model = model._replace(legal=lambda dynamics, z: jnp.tile(jnp.array(logits), (len(z), 1)))
+        model = with_rules(model, jnp.array(logits))
         found = jax.jit(lambda: diagnosis.by_depth(model, params, SPEC, played, CONFIG, DEPTH))()
         np.testing.assert_allclose(found["policy_kl"], np.log(3 / 2), rtol=1e-5)  # of the policy alone, as ever
         return float(found["legal"][0]), round(float(found["illegal_mass"][0]), 4)

@@ -31,6 +31,16 @@ def table_model() -> Model:
     )
 
 
+def with_rules(model: Model, legal) -> Model:
+    """The model, which says of every state the logits [A] that an action is legal, or of each its own [M, A]."""
+
+    def rules(policy, z):
+        logits = model.policy(policy, z)
+        return logits, jnp.broadcast_to(legal, logits.shape)
+
+    return model._replace(rules=rules)
+
+
 def tables(successors, rewards=(), values=(), logits=(), actions=3) -> Params:
     """Tables of S states and A actions. successors: [S, A] states; rewards: [S, A]; values: [S]; logits: [S, A].
 

@@ -662,13 +662,13 @@ def test_what_states_show_has_the_shape_of_the_observation(kind):
 
 
 def test_what_states_say_of_legal_actions_has_a_logit_for_each(kind):
-    model = make(NETWORKS[kind], legal=True)
-
-    def told(key):
-        return model.legal(model.init(key).dynamics, jnp.zeros((6, *LATENTS[kind][1])))
-
-    assert make(NETWORKS[kind]).legal is None
-    assert jax.eval_shape(told, jax.random.key(0)).shape == (6, A)
+    model, z = make(NETWORKS[kind], legal=True), jax.random.normal(jax.random.key(1), (6, *LATENTS[kind][1]))
+    assert make(NETWORKS[kind]).rules is None
+    params = jax.jit(model.init)(jax.random.key(0)).policy
+    logits, legal = model.rules(params, z)
+    assert logits.shape == legal.shape == (6, A)
+    np.testing.assert_array_equal(logits, model.policy(params, z))
+    assert not np.allclose(logits, legal)
 
 
 @functools.cache
