@@ -573,14 +573,16 @@ def test_planes_of_heads_are_alive_whatever_the_latent_is_shifted_by():
 
 
 def test_points_of_a_policy_head_share_what_they_see():
-    """A latent that differs at one point moves that point's logit, beside what the dense layer does."""
-    head = PlaneHead(5, 0, nn.initializers.normal(), points=4)
+    """A latent that differs at one point moves that point's logit in each group, beside what the dense layer does."""
+    head = PlaneHead(10, 0, nn.initializers.normal(), points=4, groups=2)
     z = jnp.zeros((1, 2, 2, 3)).at[0, 1, 0].set(jnp.array([3.0, -1.0, 2.0]))
     params = head.init(jax.random.key(0), z)
     blind = jax.tree.map(jnp.zeros_like, params["params"]["Head_0"])
-    logits = head.apply({"params": params["params"] | {"Head_0": blind}}, z)[0]
-    assert logits[0] == logits[1] == logits[3] != logits[2]
-    assert logits[4] == 0.0  # the pass is no point
+    policy, legal = head.apply({"params": params["params"] | {"Head_0": blind}}, z)[0].reshape(2, 5)
+    for logits in (policy, legal):
+        assert logits[0] == logits[1] == logits[3] != logits[2]
+        assert logits[4] == 0.0  # the pass is no point
+    assert policy[2] != legal[2]
 
 
 def test_a_models_policy_may_have_blocks_of_its_own():
