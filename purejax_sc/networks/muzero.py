@@ -1,6 +1,7 @@
 """`muzero`: residual towers on a board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
 
 from functools import partial
+from itertools import cycle
 from typing import Annotated
 
 import flax.linen as nn
@@ -25,6 +26,8 @@ class MuzeroOptions(NetworkConfig):
     """Residual blocks in the encoder and again in the dynamics."""
     policy_blocks: Annotated[int, Field(ge=0, le=1_000)] = 0
     """Residual blocks, with the encoder's planes, between a state of the model and its policy."""
+    dilations: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
+    """Distance of the points that the 3x3 kernels of a block see, of a tower's blocks in turn: [1, 2] sees further."""
     conv: Form = "auto"
     """Form of the convolutions; auto picks the fastest."""
 
@@ -73,16 +76,20 @@ def action_planes(a: Array, height: int, width: int) -> Array:
 
 
 class PlaneTower(nn.Module):
-    """Pre-activation residual blocks of 3x3 convolutions, [M, H, W, planes] -> the same in [0, 1]."""
+    """Pre-activation residual blocks of 3x3 convolutions, [M, H, W, planes] -> the same in [0, 1].
+
+    A block sees twice its dilation further than what is before it. What happens beyond that reach no training teaches.
+    """
 
     planes: int
     blocks: int
     conv: Form
+    dilations: tuple[int, ...] = (1,)
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        conv = partial(Conv, self.planes, form=self.conv)
-        for _ in range(self.blocks):
+        for _, dilation in zip(range(self.blocks), cycle(self.dilations)):
+            conv = partial(Conv, self.planes, form=self.conv, dilation=dilation)
             y = conv()(nn.relu(board_norm()(x)))
             x = x + conv()(nn.relu(board_norm()(y)))
         return min_max(x)
@@ -94,11 +101,12 @@ class PlaneTorso(nn.Module):
     planes: int
     blocks: int
     conv: Form
+    dilations: tuple[int, ...] = (1,)
 
     @nn.compact
     def __call__(self, frame: Array) -> Array:
         x = Conv(self.planes, form=self.conv)(frame.astype(jnp.float32))
-        return PlaneTower(self.planes, self.blocks, self.conv)(x)
+        return PlaneTower(self.planes, self.blocks, self.conv, self.dilations)(x)
 
 
 class ChosenBlock(nn.Module):
@@ -133,6 +141,7 @@ class PlaneDynamics(nn.Module):
     planes: int
     blocks: int
     conv: Form
+    dilations: tuple[int, ...] = (1,)
 
     def start(self, e: Array) -> Array:
         return e
@@ -141,10 +150,11 @@ class PlaneDynamics(nn.Module):
     def __call__(self, z: Array, a: Array) -> Array:
         z, board = board_norm()(z), z.shape[1:3]
         if not are_places(a.shape[1], *board):
-            return PlaneTower(self.planes, self.blocks - 1, self.conv)(ChosenBlock(self.planes, self.conv)(z, a))
+            z = ChosenBlock(self.planes, self.conv)(z, a)
+            return PlaneTower(self.planes, self.blocks - 1, self.conv, self.dilations)(z)
         x = jnp.concatenate([z, action_planes(a, *board)], axis=-1)
         x = z + Conv(self.planes, form=self.conv)(x)
-        return PlaneTower(self.planes, self.blocks, self.conv)(x)
+        return PlaneTower(self.planes, self.blocks, self.conv, self.dilations)(x)
 
 
 class ProjectedDynamics(nn.Module):
@@ -157,11 +167,12 @@ class ProjectedDynamics(nn.Module):
     planes: int
     blocks: int
     conv: Form
+    dilations: tuple[int, ...] = (1,)
 
     def setup(self) -> None:
         self.norm = board_norm()
         self.enter = Conv(self.planes, kernel_size=(1, 1))
-        self.model = PlaneDynamics(self.planes, self.blocks, self.conv)
+        self.model = PlaneDynamics(self.planes, self.blocks, self.conv, self.dilations)
 
     def start(self, e: Array) -> Array:
         return min_max(self.enter(self.norm(e)))
@@ -211,11 +222,12 @@ class TowerHead(nn.Module):
     blocks: int
     conv: Form
     head: nn.Module
+    dilations: tuple[int, ...] = (1,)
 
     @nn.compact
     def __call__(self, z: Array) -> Array:
         x = Conv(self.planes, kernel_size=(1, 1))(board_norm()(z))
-        logits: Array = self.head(PlaneTower(self.planes, self.blocks, self.conv)(x))
+        logits: Array = self.head(PlaneTower(self.planes, self.blocks, self.conv, self.dilations)(x))
         return logits
 
 
@@ -245,11 +257,13 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
 
     def model_policy(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
         head = policy_head(outputs, init)
-        return TowerHead(seen, network.policy_blocks, network.conv, head) if network.policy_blocks else head
+        if not network.policy_blocks:
+            return head
+        return TowerHead(seen, network.policy_blocks, network.conv, head, network.dilations)
 
     return Parts(
-        encoder=FeedForward(PlaneTorso(seen, network.blocks, network.conv)),
-        dynamics=dynamics(modelled, network.blocks, network.conv),
+        encoder=FeedForward(PlaneTorso(seen, network.blocks, network.conv, network.dilations)),
+        dynamics=dynamics(modelled, network.blocks, network.conv, network.dilations),
         head=lambda outputs, init: PlaneHead(outputs, network.head_width, init),
         policy_head=policy_head,
         model_policy=model_policy,
