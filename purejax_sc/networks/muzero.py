@@ -244,6 +244,7 @@ class PlaneDecoder(nn.Module):
 def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
     """Residual towers on the board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
     points = points_of(spec.num_actions, *image_shape(network, spec))
+    _check_dilations(network, *image_shape(network, spec))
     if len(network.channels) > 2:
         raise ConfigError(
             f"network.kind=muzero has one number of planes, or two, but network.channels={list(network.channels)}: set"
@@ -269,6 +270,19 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
         model_policy=model_policy,
         decoder=PlaneDecoder,
     )
+
+
+def _check_dilations(network: MuzeroOptions, height: int, width: int) -> None:
+    """Raises ConfigError for dilations that no block has, or that see nothing of a board."""
+    given, used = list(network.dilations), max(network.blocks, network.policy_blocks)
+    if len(given) > used:
+        raise ConfigError(
+            f"network.dilations={given} are more than a tower's {used} blocks: set network.dilations={given[:used]}"
+        )
+    if max(given) >= max(height, width):
+        raise ConfigError(
+            f"network.dilations={given} reach beyond a board of {height}x{width}: set them below {max(height, width)}"
+        )
 
 
 MUZERO = Kind(MuzeroOptions, make_muzero)
