@@ -6,7 +6,6 @@ good convolutions and keep them. `bench/conv.py` measures all forms on the machi
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -37,7 +36,6 @@ class Conv(nn.Module):
 
     form: `lax` for XLA's convolution, `matmul` for a product of patches, `banded` for one of wider windows, `dense` for
     one of whole images, `auto` to choose by platform and size.
-    dilation: distance of the points that the kernel sees; other than 1 with padding SAME and strides of 1 alone.
     """
 
     features: int
@@ -45,7 +43,6 @@ class Conv(nn.Module):
     strides: tuple[int, int] = (1, 1)
     padding: Padding = "SAME"
     form: Form = "auto"
-    dilation: int = 1
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -53,27 +50,8 @@ class Conv(nn.Module):
         shape = (*self.kernel_size, x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-        form = auto_conv if self.form == "auto" else FORMS[self.form]
-        convolve = partial(form, kernel=kernel, strides=self.strides, padding=self.padding)
-        return dilated(convolve, x, self.dilation) + bias.reshape(1, 1, 1, -1)
-
-
-def dilated(convolve: Callable[[Array], Array], x: Array, dilation: int) -> Array:
-    """A convolution of x [M, H, W, C], with padding SAME and strides of 1, whose kernel sees points so far apart.
-
-    Points that are multiples of the dilation apart see each other alone: they make images of their own, dilation^2 of
-    each, so that every form of a convolution serves.
-    """
-    if dilation == 1:
-        return convolve(x)
-    images, height, width, _ = x.shape
-    rows, columns = -(-height // dilation), -(-width // dilation)
-    beyond = (rows * dilation - height, columns * dilation - width)
-    x = jnp.pad(x, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)))
-    x = x.reshape(images, rows, dilation, columns, dilation, -1).transpose(0, 2, 4, 1, 3, 5)
-    y = convolve(x.reshape(-1, rows, columns, x.shape[-1]))
-    y = y.reshape(images, dilation, dilation, rows, columns, -1).transpose(0, 3, 1, 4, 2, 5)
-    return y.reshape(images, rows * dilation, columns * dilation, -1)[:, :height, :width]
+        convolve = auto_conv if self.form == "auto" else FORMS[self.form]
+        return convolve(x, kernel, self.strides, self.padding) + bias.reshape(1, 1, 1, -1)
 
 
 def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:

@@ -1,7 +1,6 @@
 """`muzero`: residual towers on a board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
 
 from functools import partial
-from itertools import cycle
 from typing import Annotated
 
 import flax.linen as nn
@@ -26,8 +25,6 @@ class MuzeroOptions(NetworkConfig):
     """Residual blocks in the encoder and again in the dynamics."""
     policy_blocks: Annotated[int, Field(ge=0, le=1_000)] = 0
     """Residual blocks, with the encoder's planes, between a state of the model and its policy."""
-    dilations: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1,)
-    """Distance of the points that the 3x3 kernels of a block see, of a tower's blocks in turn: [1, 2] sees further."""
     conv: Form = "auto"
     """Form of the convolutions; auto picks the fastest."""
 
@@ -76,20 +73,16 @@ def action_planes(a: Array, height: int, width: int) -> Array:
 
 
 class PlaneTower(nn.Module):
-    """Pre-activation residual blocks of 3x3 convolutions, [M, H, W, planes] -> the same in [0, 1].
-
-    A block sees twice its dilation further than what is before it. What happens beyond that reach no training teaches.
-    """
+    """Pre-activation residual blocks of 3x3 convolutions, [M, H, W, planes] -> the same in [0, 1]."""
 
     planes: int
     blocks: int
     conv: Form
-    dilations: tuple[int, ...] = (1,)
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        for _, dilation in zip(range(self.blocks), cycle(self.dilations)):
-            conv = partial(Conv, self.planes, form=self.conv, dilation=dilation)
+        conv = partial(Conv, self.planes, form=self.conv)
+        for _ in range(self.blocks):
             y = conv()(nn.relu(board_norm()(x)))
             x = x + conv()(nn.relu(board_norm()(y)))
         return min_max(x)
@@ -101,12 +94,11 @@ class PlaneTorso(nn.Module):
     planes: int
     blocks: int
     conv: Form
-    dilations: tuple[int, ...] = (1,)
 
     @nn.compact
     def __call__(self, frame: Array) -> Array:
         x = Conv(self.planes, form=self.conv)(frame.astype(jnp.float32))
-        return PlaneTower(self.planes, self.blocks, self.conv, self.dilations)(x)
+        return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
 class ChosenBlock(nn.Module):
@@ -141,7 +133,6 @@ class PlaneDynamics(nn.Module):
     planes: int
     blocks: int
     conv: Form
-    dilations: tuple[int, ...] = (1,)
 
     def start(self, e: Array) -> Array:
         return e
@@ -150,11 +141,10 @@ class PlaneDynamics(nn.Module):
     def __call__(self, z: Array, a: Array) -> Array:
         z, board = board_norm()(z), z.shape[1:3]
         if not are_places(a.shape[1], *board):
-            z = ChosenBlock(self.planes, self.conv)(z, a)
-            return PlaneTower(self.planes, self.blocks - 1, self.conv, self.dilations)(z)
+            return PlaneTower(self.planes, self.blocks - 1, self.conv)(ChosenBlock(self.planes, self.conv)(z, a))
         x = jnp.concatenate([z, action_planes(a, *board)], axis=-1)
         x = z + Conv(self.planes, form=self.conv)(x)
-        return PlaneTower(self.planes, self.blocks, self.conv, self.dilations)(x)
+        return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
 class ProjectedDynamics(nn.Module):
@@ -167,12 +157,11 @@ class ProjectedDynamics(nn.Module):
     planes: int
     blocks: int
     conv: Form
-    dilations: tuple[int, ...] = (1,)
 
     def setup(self) -> None:
         self.norm = board_norm()
         self.enter = Conv(self.planes, kernel_size=(1, 1))
-        self.model = PlaneDynamics(self.planes, self.blocks, self.conv, self.dilations)
+        self.model = PlaneDynamics(self.planes, self.blocks, self.conv)
 
     def start(self, e: Array) -> Array:
         return min_max(self.enter(self.norm(e)))
@@ -222,12 +211,11 @@ class TowerHead(nn.Module):
     blocks: int
     conv: Form
     head: nn.Module
-    dilations: tuple[int, ...] = (1,)
 
     @nn.compact
     def __call__(self, z: Array) -> Array:
         x = Conv(self.planes, kernel_size=(1, 1))(board_norm()(z))
-        logits: Array = self.head(PlaneTower(self.planes, self.blocks, self.conv, self.dilations)(x))
+        logits: Array = self.head(PlaneTower(self.planes, self.blocks, self.conv)(x))
         return logits
 
 
@@ -244,7 +232,6 @@ class PlaneDecoder(nn.Module):
 def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
     """Residual towers on the board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
     points = points_of(spec.num_actions, *image_shape(network, spec))
-    _check_dilations(network, *image_shape(network, spec))
     if len(network.channels) > 2:
         raise ConfigError(
             f"network.kind=muzero has one number of planes, or two, but network.channels={list(network.channels)}: set"
@@ -258,31 +245,16 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
 
     def model_policy(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
         head = policy_head(outputs, init)
-        if not network.policy_blocks:
-            return head
-        return TowerHead(seen, network.policy_blocks, network.conv, head, network.dilations)
+        return TowerHead(seen, network.policy_blocks, network.conv, head) if network.policy_blocks else head
 
     return Parts(
-        encoder=FeedForward(PlaneTorso(seen, network.blocks, network.conv, network.dilations)),
-        dynamics=dynamics(modelled, network.blocks, network.conv, network.dilations),
+        encoder=FeedForward(PlaneTorso(seen, network.blocks, network.conv)),
+        dynamics=dynamics(modelled, network.blocks, network.conv),
         head=lambda outputs, init: PlaneHead(outputs, network.head_width, init),
         policy_head=policy_head,
         model_policy=model_policy,
         decoder=PlaneDecoder,
     )
-
-
-def _check_dilations(network: MuzeroOptions, height: int, width: int) -> None:
-    """Raises ConfigError for dilations that no block has, or that see nothing of a board."""
-    given, used = list(network.dilations), max(network.blocks, network.policy_blocks)
-    if len(given) > used:
-        raise ConfigError(
-            f"network.dilations={given} are more than a tower's {used} blocks: set network.dilations={given[:used]}"
-        )
-    if max(given) >= max(height, width):
-        raise ConfigError(
-            f"network.dilations={given} reach beyond a board of {height}x{width}: set them below {max(height, width)}"
-        )
 
 
 MUZERO = Kind(MuzeroOptions, make_muzero)

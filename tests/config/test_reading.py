@@ -116,7 +116,7 @@ def test_another_kind_of_network_begins_with_its_own_defaults() -> None:
     planes = config.load("go_5x5", ["network={kind: muzero, channels: [8], blocks: 1}"]).network
     assert planes.model_dump() == {
         "kind": "muzero", "head_width": 0, "reads": None, "crop": 0, "precision": "float32", "channels": (8,),
-        "blocks": 1, "policy_blocks": 0, "dilations": (1,), "conv": "auto",
+        "blocks": 1, "policy_blocks": 0, "conv": "auto",
     }  # fmt: skip
     flat = config.override(config.load("go_5x5"), ["network.width=64", "network.kind=mlp"]).network
     assert (flat.kind, flat.width, flat.head_width) == ("mlp", 64, 0)

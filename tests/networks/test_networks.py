@@ -128,23 +128,21 @@ def assert_close(x, y, atol=1e-5):
 
 @pytest.mark.parametrize("form", ["matmul", "banded", "dense", "lax"])
 @pytest.mark.parametrize(
-    ("kernel_size", "strides", "padding", "dilation"),
+    ("kernel_size", "strides", "padding"),
     [
-        ((3, 3), (1, 1), "SAME", 1),
-        ((3, 3), (1, 1), "VALID", 1),
-        ((3, 3), (2, 2), "SAME", 1),
-        ((3, 2), (2, 3), "VALID", 1),
-        ((4, 4), (3, 1), "SAME", 1),
-        ((1, 1), (1, 1), "SAME", 1),
-        ((1, 1), (2, 2), "VALID", 1),
-        ((3, 3), (1, 1), "SAME", 2),
-        ((3, 3), (1, 1), "SAME", 3),
+        ((3, 3), (1, 1), "SAME"),
+        ((3, 3), (1, 1), "VALID"),
+        ((3, 3), (2, 2), "SAME"),
+        ((3, 2), (2, 3), "VALID"),
+        ((4, 4), (3, 1), "SAME"),
+        ((1, 1), (1, 1), "SAME"),
+        ((1, 1), (2, 2), "VALID"),
     ],
 )
-def test_conv_equals_flax_conv_with_the_same_parameters(form, kernel_size, strides, padding, dilation):
+def test_conv_equals_flax_conv_with_the_same_parameters(form, kernel_size, strides, padding):
     x = np.random.default_rng(0).normal(size=(2, 7, 8, 3)).astype(np.float32)
-    ours = Conv(4, kernel_size, strides, padding, form, dilation)
-    theirs = nn.Conv(4, kernel_size, strides, padding, kernel_dilation=dilation)
+    ours = Conv(4, kernel_size, strides, padding, form)
+    theirs = nn.Conv(4, kernel_size, strides, padding)
     params = jax.jit(theirs.init)(jax.random.key(1), x)
     assert_close(jax.jit(ours.init)(jax.random.key(1), x), params, atol=0)
 
@@ -587,20 +585,6 @@ def test_points_of_a_policy_head_share_what_they_see():
     assert policy[2] != legal[2]
 
 
-def test_blocks_of_a_tower_see_as_far_as_their_dilations_in_turn():
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7, 8, 4)), jnp.float32)
-    tower = PlaneTower(4, 3, "auto", dilations=(1, 2))
-    params = jax.jit(tower.init)(jax.random.key(0), x)
-    y, parts = x, params["params"]
-    for block, dilation in enumerate((1, 2, 1)):
-        z, conv = y, nn.Conv(4, (3, 3), kernel_dilation=dilation)
-        for layer in (2 * block, 2 * block + 1):
-            z = nn.relu(board_norm().apply({"params": parts[f"LayerNorm_{layer}"]}, z))
-            z = conv.apply({"params": parts[f"Conv_{layer}"]}, z)
-        y = y + z
-    np.testing.assert_allclose(jax.jit(tower.apply)(params, x), min_max(y), atol=1e-5)
-
-
 def test_a_models_policy_may_have_blocks_of_its_own():
     """As wide as the encoder's; nothing else of the agent changes, and they begin as near to uniform as any policy."""
     small = network_of(kind="muzero", head_width=8, channels=(6, 4), blocks=1)
@@ -649,12 +633,6 @@ def test_linear_heads_have_one_layer():
             "network.patch=4 does not divide a 12x10 frame",
         ),
         ({"kind": "muzero", "channels": (8, 4, 2)}, (3, 3, 2), r"set network.channels=\[8, 4\]"),
-        ({"kind": "muzero", "channels": (8,), "blocks": 1, "dilations": (1, 2)}, (3, 3, 2), r"set .*dilations=\[1\]"),
-        (
-            {"kind": "muzero", "channels": (8,), "dilations": (1, 5)},
-            (4, 5, 2),
-            "board of 4x5: set them below 5",
-        ),
     ],
 )
 def test_impossible_sizes_are_refused_with_a_cure(network, obs_shape, cure):
