@@ -664,12 +664,20 @@ def test_what_states_show_has_the_shape_of_the_observation(kind):
 
 
 def test_what_states_say_of_legal_actions_has_a_logit_for_each(kind):
-    model, z = make(NETWORKS[kind], legal=True), jax.random.normal(jax.random.key(1), (6, *LATENTS[kind][1]))
+    model = make(NETWORKS[kind], legal=True)
+
+    def told(key):
+        return model.rules(model.init(key).policy, jnp.zeros((6, *LATENTS[kind][1])))
+
     assert make(NETWORKS[kind]).rules is None
+    assert [x.shape for x in jax.eval_shape(told, jax.random.key(0))] == [(6, A), (6, A)]
+
+
+def test_the_policy_that_comes_with_the_rules_is_the_policy():
+    model, z = make(network_of(kind="mlp"), legal=True), jax.random.normal(jax.random.key(1), (6, 128))
     params = jax.jit(model.init)(jax.random.key(0)).policy
-    logits, legal = model.rules(params, z)
-    assert logits.shape == legal.shape == (6, A)
-    np.testing.assert_array_equal(logits, model.policy(params, z))
+    logits, legal = jax.jit(model.rules)(params, z)
+    np.testing.assert_allclose(logits, jax.jit(model.policy)(params, z), atol=1e-6)
     assert not np.allclose(logits, legal)
 
 
