@@ -16,10 +16,10 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_num_cpu_devices", 8)
 
 # Most tests compile for longer than they run. With these they compile three times as fast, into slower programs than
-# users get; slow tests run those.
+# users get; slow tests run those. Each worker has one core: a program is compiled in one piece.
 COMPILE_QUICKLY = "--xla_backend_optimization_level=0"
-if jax.__version_info__ < (0, 11):  # from there on XLA dies of this flag, which it no longer knows
-    COMPILE_QUICKLY += " --xla_cpu_use_fusion_emitters=false"
+if jax.__version_info__ < (0, 11):  # from there on XLA dies of flags that it no longer knows
+    COMPILE_QUICKLY += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
 COMPILED = pytest.StashKey[str]()
 

@@ -204,7 +204,7 @@ def _environment(python: Path, root: Path) -> dict[str, str]:
     version = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout
     flags = "--xla_backend_optimization_level=0"
     if tuple(map(int, version.split(".")[:2])) < (0, 11):  # newer ones die of this flag
-        flags += " --xla_cpu_use_fusion_emitters=false"
+        flags += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     return {
         **os.environ,
         "JAX_PLATFORMS": "cpu",

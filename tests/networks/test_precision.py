@@ -28,6 +28,8 @@ OPTIONS = {
     "resnet": {"width": 32, "channels": (8, 8)},
     "muzero": {"channels": (8,), "blocks": 1},
 }
+QUICK = ("mlp", "muzero")  # the kinds that are compiled without -m slow
+SOME_QUICK = [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS]
 # Of a gradient's norm. Operands of 8 bits are off by 2^-9 at most, and a few products follow each other.
 CLOSE = 0.01
 OPERATION = re.compile(
@@ -98,7 +100,7 @@ def smooth(monkeypatch) -> None:
     monkeypatch.setattr(nn, "relu", nn.softplus)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_QUICK)
 def test_operands_are_bfloat16_and_results_float32(kind: str) -> None:
     rounded, plain = (operations(kind, precision) for precision in ("bfloat16", "float32"))
     assert {words[1:] for words in rounded} == {("bf16", "bf16", "f32")}
@@ -107,7 +109,7 @@ def test_operands_are_bfloat16_and_results_float32(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("smooth")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_QUICK)
 def test_gradients_are_float32_and_close_to_those_of_float32(kind: str) -> None:
     run = {name: jax.jit(jax.value_and_grad(make_loss(model_of(kind, name)))) for name in ("float32", "bfloat16")}
     (loss, plain), (near, rounded) = (run[name](parameters(kind)) for name in ("float32", "bfloat16"))

@@ -123,7 +123,7 @@ COUNTERS = Factories(
 )
 
 
-@pytest.mark.parametrize("replay", [True, False])
+@pytest.mark.parametrize("replay", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, replay) -> None:
     small = config(checkpoint={"updates": 2, "replay": replay})
     with pytest.raises(KeyboardInterrupt):  # after the third log point, whose checkpoint is not written

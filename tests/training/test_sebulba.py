@@ -242,7 +242,7 @@ def test_a_run_fills_its_directory_and_leaves_no_thread(tmp_path, counters):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("actor")]
 
 
-@pytest.mark.parametrize("where", ["memory", "file", "left out"])
+@pytest.mark.parametrize("where", ["file", *(pytest.param(x, marks=pytest.mark.slow) for x in ("memory", "left out"))])
 def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, where):
     replay = {"capacity": 4 * 6 * 8} | ({"file": str(tmp_path / "replay.bin")} if where == "file" else {})
     whole = plain(checkpoint={"updates": 2, "replay": where == "memory"}, replay=replay)
