@@ -198,7 +198,7 @@ def test_the_last_sequences_of_a_batch_are_searched_anew_by_the_target_network(p
     assert unit == pytest.approx(SIGMA * config.hyper.cmpo_temperature)
 
 
-@pytest.mark.parametrize("two_player", [False, True])
+@pytest.mark.parametrize("two_player", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_share_of_zero_of_search_learns_what_muesli_learns(two_player):
     spec = SPEC._replace(two_player=two_player)
 
@@ -693,7 +693,7 @@ def test_metrics_are_the_same_for_every_update():
     assert len(names) == 1
 
 
-@pytest.mark.parametrize("update", ["none", "direct"])
+@pytest.mark.parametrize("update", [pytest.param("none", marks=pytest.mark.slow), "direct"])
 def test_logging_gradients_changes_no_parameter(update):
     states, metrics = [], []
     for gradients in (False, True):

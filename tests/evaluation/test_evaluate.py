@@ -391,6 +391,7 @@ def test_searches_are_told_apart_by_the_fewest_words(searches: list[SearchOption
     assert list(named.values()) == list(dict.fromkeys(searches))
 
 
+@pytest.mark.slow
 def test_searches_of_two_kinds_both_play() -> None:
     config = from_tree({"env": "pgx/tic_tac_toe", **NETWORK})
     options = EvaluationOptions(episodes=2, searches=(SearchOptions(2), SearchOptions(2, "gumbel")))
