@@ -4,14 +4,19 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import campaign
 import pytest
 from attacks import levels, runs, table
 from attacks.base import Attack, Case, Outcome, Result, Site, fault
 
+# These train an agent first. Of what they attack, tests of checkpoints, signals and GTP see much in less time.
 LONG = {"GTP lines", "hostile engines", "flipped bits", "other damages", "full disk", "signals, on the device"}
+SHORT = [
+    pytest.param(attack, id=attack.name, marks=[pytest.mark.slow] if attack.name in LONG else [])
+    for attack in table.ATTACKS
+    if attack.short
+]
 COMMAND = Path(sys.executable).parent / "purejax-sc"
 SCRIPT = """#!{python}
 import sys
@@ -132,13 +137,7 @@ def test_the_time_of_a_campaign_is_shared(tmp_path: Path) -> None:
     assert [row.tried for row in campaign.campaign(plan, attacks, minutes=0.0)] == [0, 0]
 
 
-def short_form() -> list[Any]:
-    """What needs a run that was trained before is for `-m slow`: tests of checkpoints and signals are quicker at it."""
-    marks = {attack.name: [pytest.mark.slow] if attack.name in LONG else [] for attack in table.ATTACKS}
-    return [pytest.param(attack, marks=marks[attack.name], id=attack.name) for attack in table.ATTACKS if attack.short]
-
-
-@pytest.mark.parametrize("attack", short_form())
+@pytest.mark.parametrize("attack", SHORT)
 def test_the_short_form_survives(attack: Attack, site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     plan = campaign.Plan(site, seed=0, jobs=1, keep=False)
     row = campaign.make_attack(plan, attack, iter(range(attack.short)), lambda _: True)

@@ -138,7 +138,6 @@ def test_the_curriculum_goes_deeper_when_enough_is_solved() -> None:
     assert int(pool.depth[0]) == 30  # and no deeper than levels.depth
 
 
-@pytest.mark.slow
 def test_training_refreshes_the_pool() -> None:
     tree = {
         "env": "jumanji/Sokoban",

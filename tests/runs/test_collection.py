@@ -158,7 +158,6 @@ def test_seeds_on_the_host_are_a_program_each(tmp_path: Path) -> None:
     assert [[part.seeds for part in task.parts] for task in tasks] == [[[0]], [[1]]]
 
 
-@pytest.mark.slow
 def test_a_sweep_goes_on_and_takes_more_settings_and_seeds(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     words = ["sweep", "smoke", "--quiet", "--out", str(out)]
