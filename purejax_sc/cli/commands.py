@@ -321,7 +321,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @click.option(
     "--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: a new .gif or .png."
 )
-@click.option("--diagnose", is_flag=True, help="Also hold the model against real play, by depth and by action.")
+@click.option("--diagnose", is_flag=True, help="Also hold the model and its searches against real play.")
 def evaluate(
     directory: Path,
     overrides: tuple[str, ...],
@@ -354,7 +354,7 @@ def evaluate(
     written = [directory / evaluation.FILE, *curve, *([render] if render else [])]
     if diagnose:
         with work("--diagnose on a run of fewer seeds"):
-            how_far = diagnosis.DiagnosisOptions(seed=seed)
+            how_far = diagnosis.DiagnosisOptions(searches=chosen, seed=seed)
             found = diagnosis.diagnose(directory, how_far, speaker(), command_line(), overrides)
         tables.print_diagnosis(found)
         written += [directory / diagnosis.FILE, directory / diagnosis.PICTURE]

@@ -81,7 +81,7 @@ def print_evaluation(report: dict[str, Any]) -> None:
 
 
 def print_diagnosis(report: dict[str, Any]) -> None:
-    """One line per depth of the model, then what it says of actions."""
+    """One line per depth of the model, then what it says of actions, then one per way to choose them."""
     names = list(report["by_depth"])
     said = ([_number(x["mean"]) for x in report["by_depth"][name]] for name in names)
     steps = map(str, range(1, report["depth"] + 1))
@@ -90,6 +90,21 @@ def print_diagnosis(report: dict[str, Any]) -> None:
     click.echo()
     scores = report["actions"].items()
     print_table([(name.replace("_", " "), _number(x["mean"]), _interval(x["interval"])) for name, x in scores])
+    if report["chosen"]:
+        click.echo()
+        _print_chosen(report)
+
+
+def _print_chosen(report: dict[str, Any]) -> None:
+    rows = [("", "worth", "over greedy", "90% interval", "over the row above", "90% interval", "other than greedy")]
+    for name, way in report["chosen"].items():
+        estimates = (way["over_greedy"], way["over_last"])
+        over = (cell for x in estimates for cell in (_number(x["mean"]), _interval(x["mean_interval"])))
+        rows.append((name, _number(way["worth"]["mean"]), *over, _number(way["other"]["mean"])))
+    print_table(rows)
+    spread = f"the {len(report['seeds'])} seeds" if len(report["seeds"]) > 1 else "the states of the only seed"
+    judge = f"{report['judge']} simulations over the environment"
+    click.echo(f"worth of the actions chosen in {report['states']} states, by {judge}; intervals are over {spread}")
 
 
 def print_imagination(report: dict[str, Any], meanings: dict[str, str]) -> None:

@@ -1,8 +1,9 @@
-"""Is a learned model good enough to plan with? It is held against real play, depth by depth and action by action.
+"""Is a learned model good enough to plan with? It is held against real play: by depth, by action and by what is chosen.
 
 By depth: the model is unrolled along the actions that were really taken, and what it says after k steps is compared
 with what the root heads say of the state that was really reached. By action: every action is really taken, once, from a
-sample of states, and reward + discount v of the model's first step is compared with that of the real one.
+sample of states, and reward + discount v of the model's first step is compared with that of the real one. By what is
+chosen: what the actions of searches over the model are worth, as a search over the environment sees it (`chosen`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from purejax_sc import memory
+from purejax_sc.acting import planning
 from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent import losses, rules
+from purejax_sc.agent.search import SearchOptions
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
-from purejax_sc.envs import base, is_host, make_env
-from purejax_sc.evaluation import real_play
-from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
+from purejax_sc.envs import is_host, make_env
+from purejax_sc.evaluation import chosen, real_play
+from purejax_sc.evaluation.chosen import Chosen
+from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config, search_names
 from purejax_sc.evaluation.real_play import Play, later, look_ahead, mean_by_depth, root_heads, signed
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
@@ -54,7 +59,10 @@ class DiagnosisOptions(NamedTuple):
 
     steps, envs: of real play by sampling the policy, for each seed.   seed: of the play.
     depth:       model steps; None for twice as many as it was unrolled in training.
-    states:      of which all actions are tried, or `actions` legal ones at random where there are more.
+    states:      of which all actions are tried, or `actions` legal ones at random where there are more; and as many in
+                 which searches choose.
+    searches:    over the model or the environment, whose choices are judged; the same twice is one.
+    judge:       simulations of the search that judges them.
     """
 
     steps: int = 192
@@ -62,6 +70,8 @@ class DiagnosisOptions(NamedTuple):
     depth: int | None = None
     states: int = 256
     actions: int = 64
+    searches: tuple[SearchOptions, ...] = ()
+    judge: int = 128
     seed: int = 0
 
 
@@ -97,7 +107,7 @@ def diagnose(
     config = evaluation_config(agents.config, EvaluationOptions(episodes=options.envs), overrides)
     asked = {"command": command, "overrides": list(overrides)}
     report = asked | diagnose_agents(agents._replace(config=config), options, make_env(config), say)
-    data = with_report(directory / FILE, report, ("command", "by_depth", "actions"))
+    data = with_report(directory / FILE, report, ("command", "by_depth", "actions", "chosen"))
     replace_files({directory / FILE: data, directory / PICTURE: draw(report)})
     return report
 
@@ -126,33 +136,41 @@ def diagnose_agents(
       actions:  `rank_correlation` of the model's action values with the real ones within a state, `spread` of the real
                 ones, `regret` of the model's best action and `regret_policy` of the policy's: what the best one has
                 more, by the real step and the root value there.
+      chosen:   by way to act what the actions it chooses are worth, see `chosen.summarise`; {} without searches.
     """
     config, spec = agents.config, env.spec
     depth = options.depth or 2 * config.muesli.unroll
     model = make_model(config, spec)
+    searches = search_names(EvaluationOptions(searches=options.searches))
     say(f"{options.steps} steps of {options.envs} environments for each of {len(agents.seeds)} seed(s)")
 
-    def look(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions]:
+    def look(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions, Chosen | None]:
         params, key = row
-        key_play, key_actions = jax.random.split(key)
+        key_play, key_actions, key_chosen = jax.random.split(key, 3)
         played = play(env, model, params, key_play, options.steps + depth, options.envs)
         tried = try_actions(env, model, params, played, key_actions, config, options)
-        return by_depth(model, params, spec, played, config, depth), tried
+        choices = None
+        if searches:
+            how_many = options.states, options.judge
+            choices = chosen.choose_and_judge(env, model, params, config, played, key_chosen, searches, *how_many)
+        return by_depth(model, params, spec, played, config, depth), tried, choices
 
     keys = jnp.stack([jax.random.fold_in(jax.random.key(options.seed), seed) for seed in agents.seeds])
     rows = acting_params(config, agents.learner), keys
     program = jax.jit(over_seeds(look, default_placement(jax.devices()[0].platform)))
-    depths, actions = jax.device_get(memory.compiled(program, (rows,), "the number of states")(rows))
+    depths, actions, choices = jax.device_get(memory.compiled(program, (rows,), "the number of states")(rows))
     per_seed = [judge(Actions(*(x[i] for x in actions))) for i in range(len(agents.seeds))]
     return {
         "env": config.env,
         "seeds": list(agents.seeds),
         **options._asdict(),
+        "searches": {name: search._asdict() for name, search in searches.items()},
         "depth": depth,
         "trained_depth": config.muesli.unroll,
         "confidence": CONFIDENCE,
         "by_depth": {name: [_over_seeds(x) for x in np.asarray(depths[name]).T] for name in DEPTH if name in depths},
         "actions": {name: _over_seeds(np.array([row[name] for row in per_seed])) for name in per_seed[0]},
+        "chosen": chosen.summarise(chosen.ways(searches), choices) if searches else {},
     }
 
 
@@ -243,10 +261,9 @@ def try_actions(
         return look_ahead(model, params, here.e, action, env.spec, gamma)
 
     def by_the_environment(action: Array, keys: Key) -> Array:
-        _, step = jax.vmap(env.step)(keys, here.env, action)
-        obs = jax.tree.map(lambda x: x[None], base.observe(step, action))
-        e, _ = model.encode(params.encoder, obs, here.carry)
-        value = model.decode(model.root_value(params.root_value, e[0]))
+        node = planning.RealNode(here.env, here.carry, jnp.ones(options.states, bool))
+        step, e, _ = planning.step_on(env, model, params, keys, action, node)
+        value = model.decode(model.root_value(params.root_value, e))
         return step.reward + gamma * step.discount * value
 
     logits = model.root_policy(params.root_policy, here.e)
@@ -288,10 +305,17 @@ def _over_seeds(values: np.ndarray) -> dict[str, Any]:
 
 
 def draw(report: dict[str, Any]) -> bytes:
-    """One panel for each name of `DEPTH`, over k; a line marks how far the model was unrolled in training."""
-    names = report["by_depth"]
-    figure = Figure(figsize=(3.4 * len(names), 3.2), layout="constrained")
-    for axes, (name, values) in zip(figure.subplots(1, len(names)), names.items(), strict=True):
+    """One panel for each name of `DEPTH`, over k, and one for what is chosen.
+
+    A line marks how far the model was unrolled in training.
+    """
+    names, choices = report["by_depth"], report["chosen"]
+    panels = len(names) + bool(choices)
+    figure = Figure(figsize=(3.4 * panels, 3.2), layout="constrained")
+    over_k, others = np.split(np.atleast_1d(figure.subplots(1, panels)), [len(names)])
+    for axes in others:
+        _draw_chosen(axes, choices)
+    for axes, (name, values) in zip(over_k, names.items(), strict=True):
         points = [(k, x) for k, x in enumerate(values, 1) if x["mean"] is not None]
         axes.plot([k for k, _ in points], [x["mean"] for _, x in points], color=color(1), marker="o", markersize=3)
         spans = [(k, *x["interval"]) for k, x in points if x["interval"]]
@@ -303,3 +327,17 @@ def draw(report: dict[str, Any]) -> bytes:
         axes.title.set_fontsize("small")
         axes.grid(alpha=0.3)
     return encode(figure, "png")
+
+
+def _draw_chosen(axes: Axes, choices: dict[str, Any]) -> None:
+    """What the actions of every way to act are worth, over that of greedy ones."""
+    gains = {name: x["over_greedy"] for name, x in choices.items() if name != chosen.GREEDY}
+    means = np.array([x["mean"] for x in gains.values()])
+    bounds = np.array([x["mean_interval"] or (x["mean"], x["mean"]) for x in gains.values()]).T
+    rows = range(len(gains))
+    axes.errorbar(means, rows, xerr=np.abs(bounds - means), color=color(1), fmt="o", markersize=3, capsize=3)
+    axes.axvline(0.0, color="black", linewidth=0.6, linestyle="--")
+    axes.set_yticks(rows, list(gains))
+    axes.invert_yaxis()
+    axes.set_title("worth of the chosen action, less the greedy one's", fontsize="small")
+    axes.grid(alpha=0.3)

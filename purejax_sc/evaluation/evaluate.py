@@ -255,17 +255,17 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
             "cut": cut.sum(axis=1).tolist(),
             "returns": returns.tolist(),
         },
-        "metrics": {name: _mean_of(np.asarray(values)) for name, values in episodes.metrics.items()},
+        "metrics": {name: mean_of(np.asarray(values)) for name, values in episodes.metrics.items()},
     }
 
 
 def _score(episodes: Episodes) -> dict[str, Any]:
     """Of games [seeds, N]: 1 for a win, 1/2 for a draw; with an interval over seeds, or over the games of one."""
-    return _mean_of((np.asarray(episodes.episode_return) + 1) / 2)
+    return mean_of((np.asarray(episodes.episode_return) + 1) / 2)
 
 
-def _mean_of(values: np.ndarray) -> dict[str, Any]:
-    """A metric [seeds, N]: its mean, with an interval over seeds, or over the episodes of an only seed, and by seed."""
+def mean_of(values: np.ndarray) -> dict[str, Any]:
+    """The mean of values [seeds, N], with an interval over seeds, or over the N of an only seed, and by seed."""
     per_seed = values.mean(axis=1)
     interval = as_list(bootstrap_interval(per_seed if len(values) > 1 else values[0]))
     return {"mean": float(values.mean()), "mean_interval": interval, "per_seed": per_seed.tolist()}
