@@ -138,28 +138,18 @@ def diagnose_agents(
                 more, by the real step and the root value there.
       chosen:   by way to act what the actions it chooses are worth, see `chosen.summarise`; {} without searches.
     """
-    config, spec = agents.config, env.spec
+    config = agents.config
     depth = options.depth or 2 * config.muesli.unroll
-    model = make_model(config, spec)
-    searches = search_names(EvaluationOptions(searches=options.searches))
+    model = make_model(config, env.spec)
+    searches = _searches(options)
     say(f"{options.steps} steps of {options.envs} environments for each of {len(agents.seeds)} seed(s)")
-
-    def look(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions, Chosen | None]:
-        params, key = row
-        key_play, key_actions, key_chosen = jax.random.split(key, 3)
-        played = play(env, model, params, key_play, options.steps + depth, options.envs)
-        tried = try_actions(env, model, params, played, key_actions, config, options)
-        choices = None
-        if searches:
-            how_many = options.states, options.judge
-            choices = chosen.choose_and_judge(env, model, params, config, played, key_chosen, searches, *how_many)
-        return by_depth(model, params, spec, played, config, depth), tried, choices
 
     keys = jnp.stack([jax.random.fold_in(jax.random.key(options.seed), seed) for seed in agents.seeds])
     rows = acting_params(config, agents.learner), keys
+    look = partial(_look, env, model, config, options, depth)
     program = jax.jit(over_seeds(look, default_placement(jax.devices()[0].platform)))
     depths, actions, choices = jax.device_get(memory.compiled(program, (rows,), "the number of states")(rows))
-    per_seed = [judge(Actions(*(x[i] for x in actions))) for i in range(len(agents.seeds))]
+    per_seed = [score(Actions(*(x[i] for x in actions))) for i in range(len(agents.seeds))]
     return {
         "env": config.env,
         "seeds": list(agents.seeds),
@@ -172,6 +162,25 @@ def diagnose_agents(
         "actions": {name: _over_seeds(np.array([row[name] for row in per_seed])) for name in per_seed[0]},
         "chosen": chosen.summarise(chosen.ways(searches), choices) if searches else {},
     }
+
+
+def _searches(options: DiagnosisOptions) -> dict[str, SearchOptions]:
+    return search_names(EvaluationOptions(searches=options.searches))
+
+
+def _look(
+    env: Env, model: Model, config: Config, options: DiagnosisOptions, depth: int, row: tuple[Params, Key]
+) -> tuple[dict[str, Array], Actions, Chosen | None]:
+    """All that is asked of one seed."""
+    params, key = row
+    key_play, key_actions, key_chosen = jax.random.split(key, 3)
+    played = play(env, model, params, key_play, options.steps + depth, options.envs)
+    tried = try_actions(env, model, params, played, key_actions, config, options)
+    choices, searches = None, _searches(options)
+    if searches:
+        how_many = options.states, options.judge
+        choices = chosen.choose_and_judge(env, model, params, config, played, key_chosen, searches, *how_many)
+    return by_depth(model, params, env.spec, played, config, depth), tried, choices
 
 
 def play(env: Env, model: Model, params: Params, key: Key, steps: int, num_envs: int) -> Play:
@@ -276,7 +285,7 @@ def try_actions(
     )
 
 
-def judge(actions: Actions) -> dict[str, float]:
+def score(actions: Actions) -> dict[str, float]:
     """Means over the states of one seed that have a choice."""
     rows = []
     for model, real, tried, logits in zip(*actions, strict=True):

@@ -63,7 +63,8 @@ def test_values_are_as_loud_as_over_the_model_itself(monkeypatch) -> None:
     assert scales == [0.1, 0.3]
 
 
-def test_signs_change_with_the_mover() -> None:
+@pytest.mark.slow  # that signs change, in a game of two moves, is what tests/evaluation/test_chosen.py says
+def test_a_game_is_won_by_results_alone() -> None:
     # Heads of zeros at tic-tac-toe: all strength is from the results that the search comes upon. With wrong signs it
     # would help the other side; without any it is level, as the search of a model that knows nothing is.
     config = from_tree({"env": "pgx/tic_tac_toe", "network": {"kind": "mlp", "width": 4, "head_width": 0}})

@@ -37,7 +37,7 @@ def judged(played, **other):
     tried = jax.jit(
         lambda: diagnosis.try_actions(corridor(), model, params, played, jax.random.key(1), CONFIG, options)
     )()
-    return diagnosis.judge(jax.device_get(tried))
+    return diagnosis.score(jax.device_get(tried))
 
 
 def test_a_right_model_is_right_everywhere(played) -> None:
@@ -120,7 +120,7 @@ def test_a_model_that_confuses_actions_ranks_them_backwards(played) -> None:
 def test_states_without_a_choice_are_left_out() -> None:
     two = np.zeros((1, 2), np.float32)
     only = diagnosis.Actions(two, two, np.array([[True, False]]), two)
-    assert np.isnan(diagnosis.judge(only)["regret"])
+    assert np.isnan(diagnosis.score(only)["regret"])
 
 
 @pytest.mark.parametrize(("env", "shown"), [("garnet", 0), ("pgx/tic_tac_toe", 2)])
