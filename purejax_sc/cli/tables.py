@@ -96,15 +96,16 @@ def print_diagnosis(report: dict[str, Any]) -> None:
 
 
 def _print_chosen(report: dict[str, Any]) -> None:
-    rows = [("", "worth", "over greedy", "90% interval", "over the row above", "90% interval", "other than greedy")]
+    rows = [("", "value lost", "gain", "90% interval", "over the row above", "90% interval", "not greedy's")]
     for name, way in report["chosen"].items():
         estimates = (way["over_greedy"], way["over_last"])
         over = (cell for x in estimates for cell in (_number(x["mean"]), _interval(x["mean_interval"])))
-        rows.append((name, _number(way["worth"]["mean"]), *over, _number(way["other"]["mean"])))
+        rows.append((name, _number(way["lost"]["mean"]), *over, _number(way["other"]["mean"])))
     print_table(rows)
     spread = f"the {len(report['seeds'])} seeds" if len(report["seeds"]) > 1 else "the states of the only seed"
-    judge = f"{report['judge']} simulations over the environment"
-    click.echo(f"worth of the actions chosen in {report['states']} states, by {judge}; intervals are over {spread}")
+    states, judge = f"{report['states']} states", f"{report['judge']} simulations over the environment"
+    click.echo(f"value lost by the actions chosen in {states}, as {judge} see it, and what that gains over greedy ones")
+    click.echo(f"intervals are over {spread}")
 
 
 def print_imagination(report: dict[str, Any], meanings: dict[str, str]) -> None:

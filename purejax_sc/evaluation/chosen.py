@@ -1,7 +1,7 @@
-"""What are the actions worth that an agent chooses, by its policy and by search? A search of real states says.
+"""How much value do the actions lose that an agent chooses, by its policy and by search? A search of real states says.
 
 Returns and games tell two ways to act apart only after many episodes, in which each also meets other states. Here all
-ways choose in the same real states, and where they choose the same they are worth the same.
+ways choose in the same real states, and where they choose the same they lose the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ GREEDY, JUDGE = "greedy", "the judge"
 
 
 class Chosen(NamedTuple):
-    """Of W ways to act in S states: action int [W, S], and what it is worth [W, S] in raw returns."""
+    """Of W ways to act in S states: action int [W, S], and the value [W, S] that it loses, in raw returns."""
 
     action: Array
-    worth: Array
+    lost: Array
 
 
-def judge_search(simulations: int) -> SearchOptions:
-    """The search that judges: over the environment itself, which is right at any depth."""
-    return SearchOptions(simulations, "gumbel", dynamics="environment", max_depth=simulations)
+def judge_search(simulations: int, num_actions: int) -> SearchOptions:
+    """The search that judges: over the environment itself, which is right at any depth, of every legal action."""
+    return SearchOptions(simulations, "gumbel", dynamics="environment", max_depth=simulations, considered=num_actions)
 
 
 def choose_and_judge(
@@ -51,30 +51,28 @@ def choose_and_judge(
     Args:
       searches:    by name.
       num_states:  drawn with replacement.
-      simulations: of the judge, see `worth`.
+      simulations: of the judge, at least as many as there are legal actions.
 
     Returns:
-      Of the ways to act of `ways(searches)`.
+      Of the ways to act of `ways(searches)`, what the judge says: the value of the action that it values most, less
+      that of the one that is chosen. An action that it did not look at has the value of the state.
     """
-    key_states, key_choice, key_step, key_judge = jax.random.split(key, 4)
+    key_states, key_choice, key_judge = jax.random.split(key, 3)
     choice = played.obs.valid & (jnp.sum(played.obs.legal, axis=-1) > 1)
     drawn = jax.random.choice(key_states, choice.size, (num_states,), p=jnp.ravel(choice).astype(jnp.float32))
     here: Play = jax.tree.map(lambda x: jnp.reshape(x, (-1, *x.shape[2:]))[drawn], played)
     node, legal = RealNode(here.env, here.carry, jnp.ones(num_states, bool)), here.obs.legal
-    judge = planning.make_search(config, model, env, judge_search(simulations))
-    looks = [*(planning.make_search(config, model, env, search) for search in searches.values()), judge]
+    looks = [planning.make_search(config, model, env, search) for search in searches.values()]
+    judge = planning.make_search(config, model, env, judge_search(simulations, env.spec.num_actions))
+
     greedy = jnp.argmax(masked_logits(model.root_policy(params.root_policy, here.e), legal), axis=-1)
+    judged = judge(params, here.e, legal, node, key_judge)
     found = (look(params, here.e, legal, node, key_choice).action for look in looks)
-    actions = jnp.stack([greedy.astype(jnp.int32), *found])
-
-    def worth(action: Array) -> Array:
-        """r + gamma v [S] of a real step by action [S], where v is what the best action there is worth to the judge."""
-        step, e, after = planning.step_on(env, model, params, jax.random.split(key_step, num_states), action, node)
-        found = judge(params, e, step.legal, after, key_judge)
-        value = jnp.take_along_axis(found.q, found.action[:, None], axis=-1)[:, 0]
-        return step.reward + config.hyper.discount * step.discount * jnp.where(after.running, value, 0.0)
-
-    return Chosen(actions, jax.lax.map(worth, actions))
+    action = jnp.stack([greedy.astype(jnp.int32), *found, judged.action])
+    q = jnp.where(judged.visits > 0, judged.q, judged.value[:, None])
+    best = jnp.max(jnp.where(legal, q, -jnp.inf), axis=-1, keepdims=True)
+    lost = best - jnp.take_along_axis(q, action.T, axis=-1)
+    return Chosen(action, lost.T)
 
 
 def ways(searches: Mapping[str, SearchOptions]) -> list[str]:
@@ -85,15 +83,15 @@ def ways(searches: Mapping[str, SearchOptions]) -> list[str]:
 def summarise(names: Sequence[str], choices: Chosen) -> dict[str, Any]:
     """Of W ways to act [seeds, W, S], the first of which is greedy, by name and ready for JSON.
 
-    worth: with an interval, as all of them, see `mean_of`.   over_greedy: less the worth by the first way.
-    over_last: less that by the way before this one.   other: the share of states in which it is not the first's action.
+    lost: with an interval, as all of them, see `mean_of`.   over_greedy: how much less than by the first way.
+    over_last: how much less than by the way before.   other: the share of states in which it is not the first's action.
     """
-    action, worth = (np.asarray(x) for x in choices)
-    last = np.concatenate([worth[:, :1], worth[:, :-1]], axis=1)
+    action, lost = (np.asarray(x) for x in choices)
+    last = np.concatenate([lost[:, :1], lost[:, :-1]], axis=1)
     columns = {
-        "worth": worth,
-        "over_greedy": worth - worth[:, :1],
-        "over_last": worth - last,
+        "lost": lost,
+        "over_greedy": lost[:, :1] - lost,
+        "over_last": last - lost,
         "other": action != action[:, :1],
     }
     return {

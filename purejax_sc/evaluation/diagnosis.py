@@ -3,7 +3,8 @@
 By depth: the model is unrolled along the actions that were really taken, and what it says after k steps is compared
 with what the root heads say of the state that was really reached. By action: every action is really taken, once, from a
 sample of states, and reward + discount v of the model's first step is compared with that of the real one. By what is
-chosen: what the actions of searches over the model are worth, as a search over the environment sees it (`chosen`).
+chosen: how much value the actions lose that searches over the model choose, as one over the environment sees it
+(`chosen`).
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +63,7 @@ class DiagnosisOptions(NamedTuple):
     states:      of which all actions are tried, or `actions` legal ones at random where there are more; and as many in
                  which searches choose.
     searches:    over the model or the environment, whose choices are judged; the same twice is one.
-    judge:       simulations of the search that judges them.
+    judge:       simulations of the search that judges them, at least as many as there are legal actions.
     """
 
     steps: int = 192
@@ -71,7 +72,7 @@ class DiagnosisOptions(NamedTuple):
     states: int = 256
     actions: int = 64
     searches: tuple[SearchOptions, ...] = ()
-    judge: int = 128
+    judge: int = 512
     seed: int = 0
 
 
@@ -136,7 +137,7 @@ def diagnose_agents(
       actions:  `rank_correlation` of the model's action values with the real ones within a state, `spread` of the real
                 ones, `regret` of the model's best action and `regret_policy` of the policy's: what the best one has
                 more, by the real step and the root value there.
-      chosen:   by way to act what the actions it chooses are worth, see `chosen.summarise`; {} without searches.
+      chosen:   by way to act how much value the actions it chooses lose, see `chosen.summarise`; {} without searches.
     """
     config = agents.config
     depth = options.depth or 2 * config.muesli.unroll
@@ -339,7 +340,7 @@ def draw(report: dict[str, Any]) -> bytes:
 
 
 def _draw_chosen(axes: Axes, choices: dict[str, Any]) -> None:
-    """What the actions of every way to act are worth, over that of greedy ones."""
+    """How much less value the actions of every way to act lose than greedy ones."""
     gains = {name: x["over_greedy"] for name, x in choices.items() if name != chosen.GREEDY}
     means = np.array([x["mean"] for x in gains.values()])
     bounds = np.array([x["mean_interval"] or (x["mean"], x["mean"]) for x in gains.values()]).T
@@ -348,5 +349,5 @@ def _draw_chosen(axes: Axes, choices: dict[str, Any]) -> None:
     axes.axvline(0.0, color="black", linewidth=0.6, linestyle="--")
     axes.set_yticks(rows, list(gains))
     axes.invert_yaxis()
-    axes.set_title("worth of the chosen action, less the greedy one's", fontsize="small")
+    axes.set_title("value gained over greedy actions", fontsize="small")
     axes.grid(alpha=0.3)

@@ -137,7 +137,7 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys,
     told = capsys.readouterr().out
     assert "model steps" in told
     assert "rank correlation" in told
-    assert ("actions chosen in 8 states, by 4 simulations over the environment" in told) == (shown > 0)
+    assert ("actions chosen in 8 states, as 4 simulations over the environment" in told) == (shown > 0)
     [report] = json.loads((tmp_path / "run" / diagnosis.FILE).read_text())["reports"]
     assert (report["depth"], report["trained_depth"], report["seed"], report["seeds"]) == (4, 2, 7, [3, 4])
     only_shown = () if shown else ("reconstructed", "legal")
