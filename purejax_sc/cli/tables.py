@@ -103,7 +103,7 @@ def _print_chosen(report: dict[str, Any]) -> None:
         rows.append((name, _number(way["lost"]["mean"]), *over, _number(way["other"]["mean"])))
     print_table(rows)
     spread = f"the {len(report['seeds'])} seeds" if len(report["seeds"]) > 1 else "the states of the only seed"
-    states, judge = f"{report['states']} states", f"{report['judge']} simulations over the environment"
+    states, judge = f"{report['choices']} states", f"{report['judge']} simulations over the environment"
     click.echo(f"value lost by the actions chosen in {states}, as {judge} see it, and what that gains over greedy ones")
     click.echo(f"intervals are over {spread}")
 

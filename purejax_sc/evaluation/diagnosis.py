@@ -60,9 +60,9 @@ class DiagnosisOptions(NamedTuple):
 
     steps, envs: of real play by sampling the policy, for each seed.   seed: of the play.
     depth:       model steps; None for twice as many as it was unrolled in training.
-    states:      of which all actions are tried, or `actions` legal ones at random where there are more; and as many in
-                 which searches choose.
+    states:      of which all actions are tried, or `actions` legal ones at random where there are more.
     searches:    over the model or the environment, whose choices are judged; the same twice is one.
+    choices:     of each way to act, in as many states.
     judge:       simulations of the search that judges them, at least as many as there are legal actions.
     """
 
@@ -72,7 +72,8 @@ class DiagnosisOptions(NamedTuple):
     states: int = 256
     actions: int = 64
     searches: tuple[SearchOptions, ...] = ()
-    judge: int = 512
+    choices: int = 512
+    judge: int = 256
     seed: int = 0
 
 
@@ -179,7 +180,7 @@ def _look(
     tried = try_actions(env, model, params, played, key_actions, config, options)
     choices, searches = None, _searches(options)
     if searches:
-        how_many = options.states, options.judge
+        how_many = options.choices, options.judge
         choices = chosen.choose_and_judge(env, model, params, config, played, key_chosen, searches, *how_many)
     return by_depth(model, params, env.spec, played, config, depth), tried, choices
 

@@ -130,14 +130,14 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys,
         "muesli": {"bins": 5, "unroll": 2, "reconstruct": shown, "legal": shown > 0},
     }
     agents.save(agents.untrained(from_tree({"env": env, **tiny}), (3, 4)), tmp_path / "run")
-    small = DiagnosisOptions(24, 4, states=8, judge=4)
+    small = DiagnosisOptions(24, 4, states=8, choices=6, judge=4)
     monkeypatch.setattr(diagnosis, "DiagnosisOptions", lambda **options: small._replace(**options))
     words = ["evaluate", str(tmp_path / "run"), "--episodes", "2", "--max-steps", "20", "--seed", "7", "--diagnose"]
     assert main([*words, *(["--simulations", "9", "--search", "gumbel"] if shown else [])]) == 0
     told = capsys.readouterr().out
     assert "model steps" in told
     assert "rank correlation" in told
-    assert ("actions chosen in 8 states, as 4 simulations over the environment" in told) == (shown > 0)
+    assert ("actions chosen in 6 states, as 4 simulations over the environment" in told) == (shown > 0)
     [report] = json.loads((tmp_path / "run" / diagnosis.FILE).read_text())["reports"]
     assert (report["depth"], report["trained_depth"], report["seed"], report["seeds"]) == (4, 2, 7, [3, 4])
     only_shown = () if shown else ("reconstructed", "legal")
