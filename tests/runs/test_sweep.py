@@ -54,7 +54,7 @@ def test_every_setting_and_seed_has_a_row_and_a_curve(smoke: Path) -> None:
     assert len(curves) == len(rows) * 4  # log points
 
 
-@pytest.mark.slow  # test_train and tests/training/test_anakin.py say the same of seeds, test_gates.py of settings
+@pytest.mark.slow  # of the learner alone, tests/training/test_anakin.py says the same
 def test_a_row_equals_the_run_of_its_setting(smoke: Path, tmp_path: Path) -> None:
     words = ["hyper.learning_rate=1e-2", "hyper.sc_weight=0.5", "seed=1", "--out", str(tmp_path / "run")]
     assert main(["train", "smoke", "--quiet", *words]) == 0
