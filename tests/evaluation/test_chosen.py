@@ -39,7 +39,7 @@ def judged(params, game=False, simulations=2) -> Chosen:
 
 
 def a_game() -> Env:
-    """From state 0 action 0 leads to state 2 and action 1 to state 1, where the other side is to move and it ends."""
+    """From state 0 action 0 leads to state 2, action 1 to state 1: there the other side takes 0 or 5 and it ends."""
 
     def show(state, reward, discount):
         legal, number = jnp.array([True, True, False]), jnp.float32
@@ -47,7 +47,7 @@ def a_game() -> Env:
         return Step(obs, legal, number(reward), number(discount), jnp.bool(False), jnp.int32(0), {})
 
     def step(key, state, action):
-        return 2 - action, show(2 - action, 0, jnp.where(state == 0, -1, 0))
+        return 2 - action, show(2 - action, jnp.where(state == 1, 5, 0), jnp.where(state == 0, -1, 0))
 
     return Env(corridor.SPEC._replace(two_player=True), lambda key, shared: (jnp.int32(0), show(0, 0, 1)), step)
 
@@ -83,11 +83,18 @@ def test_an_action_that_was_not_looked_at_has_the_value_of_the_state() -> None:
 
 
 def test_what_is_good_for_the_other_side_counts_against_the_mover() -> None:
-    # From state 0, to state 2 is worth -3 / 2 and to state 1 -2 / 2. There nothing is to be had.
+    # From state 0, to state 2 is worth -3 / 2 and to state 1 -2 / 2. There both actions take the same.
     action, (greedy, _, judge) = judged(model_and_params()[1], game=True)
     assert set(greedy) == {0, 0.5}
     np.testing.assert_array_equal(action[-1], greedy > 0)
     np.testing.assert_array_equal(judge, 0)
+
+
+def test_what_the_other_side_takes_in_the_end_counts_against_the_mover() -> None:
+    # A judge who sees the 5 that the other side takes in state 1 goes to state 2, whose value of 3 is not paid.
+    action, (greedy, *_) = judged(model_and_params()[1], game=True, simulations=8)
+    np.testing.assert_array_equal(action[-1], 0)
+    np.testing.assert_array_equal(greedy, 0)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
