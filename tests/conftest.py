@@ -1,5 +1,6 @@
 """Settings of all tests: no silent promotion of ranks or dtypes, eight devices, one cache of compiled programs."""
 
+import gc
 import os
 import shutil
 import signal
@@ -14,6 +15,9 @@ from purejax_sc.cli.setup import PATIENCE
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_num_cpu_devices", 8)
+
+# Traced programs are many objects that stay: looking for garbage among them so often takes a seventh of the time.
+gc.set_threshold(50_000, 10, 10)
 
 # Most tests compile for longer than they run. With these they compile three times as fast, into slower programs than
 # users get; slow tests run those. Each worker has one core: a program is compiled in one piece.
