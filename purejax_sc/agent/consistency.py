@@ -67,21 +67,6 @@ def imagine(
     return Rollout(jnp.stack(zs), jnp.stack(rewards), jnp.stack(actions), jnp.stack(rhos))
 
 
-class Teacher(NamedTuple):
-    """Who says the targets: parameters, their rollout and, where k = 0 is asked for, their encoding e [M, ...]."""
-
-    params: Params
-    rollout: Rollout
-    root: Array | None
-
-
-def imagine_again(model: Model, params: Params, z_0: Array, rollout: Rollout) -> Rollout:
-    """The rollout of the same actions by other parameters, from their own states z_0 [M, ...]."""
-    logits_0, unroll = rollout.action[0], rollout.action.shape[0]  # the logits are not read: the actions are given
-    key = jax.random.key(0)
-    return imagine(model, params, z_0, logits_0, lambda k, *_: (rollout.action[k], rollout.rho[k]), key, unroll)
-
-
 class ScErrors(NamedTuple):
     """What a self-consistency loss compares, gradients already gated. n terms k = first, first + 1, ...
 
@@ -104,7 +89,6 @@ def sc_errors(
     lambda_: Scalar = 1.0,
     root: Array | None = None,
     include_last: bool = False,
-    teacher: Teacher | None = None,
 ) -> ScErrors:
     """Pair v(z^k) with the bootstrapped return G_{k:K} of the rollout's own rewards and values (paper Eq. 8).
 
@@ -116,7 +100,6 @@ def sc_errors(
       lambda_:  1 for the deep agent, 0 for the one-step errors of the tabular study.
       root:     None starts at k = 1. An encoding e [M, ...] adds k = 0, predicted by the root value head.
       include_last: adds k = K, whose target is v(z^K) itself.
-      teacher:  who says the targets, None for the rollout itself.
     """
     chex.assert_equal_shape([rollout.reward, rollout.rho])
     chex.assert_equal_shape_prefix([rollout.z[1:], rollout.reward], 2)
@@ -127,16 +110,14 @@ def sc_errors(
     compared = scale_gradient(rollout.z, gates.model)[1 : num_compared + 1]
     # State by state, so that the compiler finds the forward numbers of both lists to be the same.
     prediction = [model.value(gated.value, z) for z in compared]
-    says = Teacher(params, rollout, root) if teacher is None else teacher
-    outputs = [model.value(says.params.value, z) for z in says.rollout.z[1:]]
+    outputs = [model.value(params.value, z) for z in rollout.z[1:]]
     values = [model.decode(out) for out in outputs]
     if root is not None:
-        assert says.root is not None
         prediction = [model.root_value(gated.root_value, scale_gradient(root, gates.model)), *prediction]
-        values = [model.decode(model.root_value(says.params.root_value, says.root)), *values]
+        values = [model.decode(model.root_value(params.root_value, root)), *values]
     v, first = jnp.stack(values), 1 if root is None else 0
     target = returns.vtrace(
-        v[:-1], v[1:], says.rollout.reward[first:], discount * jnp.ones_like(v[1:]), rollout.rho[first:], lambda_
+        v[:-1], v[1:], rollout.reward[first:], discount * jnp.ones_like(v[1:]), rollout.rho[first:], lambda_
     )
     if include_last:
         target = jnp.concatenate([target, v[-1:]])
@@ -155,14 +136,13 @@ class StartStates(NamedTuple):
 
     legal: bool [M, A].   actions: int [K, M] taken there next, or only the first [1, M] unless a control replays them.
     logits_mu: [K, M, A] of the policy that took them, None unless a control replays them.
-    epsilon: share of uniform actions.   correct: are replayed actions weighted by pi / mu?
+    epsilon: share of uniform actions.
     """
 
     legal: Array
     actions: Array
     logits_mu: Array | None
     epsilon: Scalar
-    correct: bool
 
 
 class Control(NamedTuple):
@@ -210,18 +190,20 @@ def mu_avoid_first(action: Array, legal: Array) -> Mu:
     return mu
 
 
-def mu_original(actions: Array, logits_mu: Array | None, correct: bool) -> Mu:
-    """The actions of the data, int [K, M], drawn there from logits_mu [K, M, A]; V-trace ratios if `correct`."""
-    assert logits_mu is not None
-    chex.assert_rank([actions, logits_mu], [2, 3])
-    chex.assert_equal_shape_prefix([actions, logits_mu], 2)
+def mu_original(actions: Array, logits_mu: Array | None) -> Mu:
+    """The actions of the data, int [K, M], drawn there from logits_mu [K, M, A]; rho = pi / mu, or 1 without logits."""
+    chex.assert_rank(actions, 2)
     chex.assert_type(actions, int)
+    if logits_mu is not None:
+        chex.assert_shape(logits_mu, (*actions.shape, None))
 
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         del key
         a = jax.nn.one_hot(actions[k], logits.shape[-1])
+        if logits_mu is None:
+            return a, jnp.ones(len(a))
         log_rho = jnp.sum(a * (jax.nn.log_softmax(logits) - jax.nn.log_softmax(logits_mu[k])), axis=-1)
-        return a, jnp.exp(log_rho) if correct else jnp.ones_like(log_rho)
+        return a, jnp.exp(log_rho)
 
     return mu
 
@@ -256,5 +238,5 @@ CONTROLS = {
     "pi": Control(lambda starts: mu_epsilon(0.0, starts.legal)),
     "epsilon": Control(lambda starts: mu_epsilon(starts.epsilon, starts.legal)),
     "avoid_first": Control(lambda starts: mu_avoid_first(starts.actions[0], starts.legal)),
-    "original": Control(lambda starts: mu_original(starts.actions, starts.logits_mu, starts.correct), replays=True),
+    "original": Control(lambda starts: mu_original(starts.actions, starts.logits_mu), replays=True),
 }

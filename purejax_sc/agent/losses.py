@@ -108,17 +108,6 @@ def divergence(logits: Array, probs: Array) -> Array:
     return jnp.sum(probs * (log_p - jax.nn.log_softmax(logits)), axis=-1)
 
 
-def centred_cross_entropy(logits: Array, probs: Array, own: Array) -> Array:
-    """-sum_i (p_i - own_i) log softmax(logits)_i, whose gradient for the logits is own - p. p and own are constant.
-
-    With `own` the two-hot form of the logits' own mean and p that of a target, it moves the mean as a cross-entropy
-    does, and leaves the spread of the distribution alone: where the means agree it is 0, and so is its gradient.
-    """
-    chex.assert_equal_shape([logits, probs, own])
-    chex.assert_type([logits, probs, own], float)
-    return -jnp.sum(jax.lax.stop_gradient(probs - own) * jax.nn.log_softmax(logits), axis=-1)
-
-
 def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Array:
     """-rho adv log pi(a|s), with rho and adv constant (Muesli Eq. 9, importance weight outside the derivative).
 

@@ -1,7 +1,6 @@
 """Muesli with self-consistency: the learner, in the order of the paper's Algorithm 1.
 
     targets   target network: one-step look-ahead q, Retrace or V-trace, moving moment, CMPO       no gradient
-              (with search in training: what it made of the policy, beside or instead of CMPO)
     unroll    K real actions through the model: reward, value and policy losses
     imagine   rollouts of the model under mu, and the self-consistency loss
     optimise  Adam, the update clipped, a decaying learning rate; the target network follows
@@ -13,22 +12,22 @@ docs/algorithm.md.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 import optax
 
-from purejax_sc.agent import consistency, diagnostics, losses, returns, rules, transforms
+from purejax_sc.agent import consistency, losses, returns, rules, transforms
 from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
 from purejax_sc.config import Config, ConfigError, Hyper, MuesliConfig
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
 
-if TYPE_CHECKING:
-    from purejax_sc.agent.search import Improvement
-
 Metrics = dict[str, Array]
+
+DYNAMICS_GRADIENT = 0.5  # L9: scale of the gradient at the start of each model step, as in MuZero
+UPDATE_CLIP = 1.0  # bound of each entry of Adam's update, before the learning rate (Muesli, appendix)
 
 
 class Learner(NamedTuple):
@@ -41,17 +40,13 @@ class Learner(NamedTuple):
 class Targets(NamedTuple):
     """What the grounded losses regress to. Constants.
 
-    policy: [T, B, A] CMPO weights by action, or the policy that search improved, or some of both.
+    policy: [T, B, A] CMPO weights by action.
     value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
-    root_value: [T, B] what the target network itself says of the states.
-    e: [M, ...] its encodings, for those of self-consistency.
     """
 
     policy: Array
     value: Array
     adv: Array
-    root_value: Array
-    e: Array
 
 
 class Entries(NamedTuple):
@@ -82,10 +77,9 @@ class Inputs(NamedTuple):
 
 
 class Roots(NamedTuple):
-    """The real states of a batch in both networks. e, e_target: [M, ...]; logits: [T, B, A], online and masked."""
+    """The real states of a batch. e: [M, ...] encodings; logits: [T, B, A], masked."""
 
     e: Array
-    e_target: Array
     logits: Array
 
 
@@ -103,8 +97,7 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         )
     if config.muesli.legal and model.rules is None:
         raise ConfigError("muesli.legal=true needs a model with `rules` (types.Model): set it to false")
-    improve = _make_improvement(config, model, spec) if config.acting.reanalyse else None
-    optimiser = optax.chain(optax.scale_by_adam(eps=config.muesli.adam_epsilon), optax.clip(config.muesli.update_clip))
+    optimiser = optax.chain(optax.scale_by_adam(), optax.clip(UPDATE_CLIP))
 
     def init(key: Key) -> LearnerState:
         params = model.init(key)
@@ -116,17 +109,13 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         gamma = -hyper.discount if spec.two_player else hyper.discount
         inputs = Inputs(batch, count_entries(config.muesli, batch, axis), hyper, gamma, axis)
         targets, moment, target_metrics = make_targets(config.muesli, model, state, inputs, key_targets)
-        if config.acting.searches:
-            key_sc, key_search = jax.random.split(key_sc)
-            sigma = target_metrics["sigma"]
-            targets = searched_targets(config, improve, state.target, targets, sigma, inputs, key_search)
 
         def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
             terms, roots, metrics = grounded_terms(config.muesli, model, params, targets, inputs)
             grounded = sum(terms.values(), start=jnp.zeros(()))
             if config.sc.update == "none":
                 return grounded, metrics
-            sc, sc_metrics = sc_loss(config, model, sc_params, state.target, roots, inputs, key_sc)
+            sc, sc_metrics = sc_loss(config, model, sc_params, roots, inputs, key_sc)
             return grounded + hyper.sc_weight * sc, metrics | sc_metrics
 
         # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
@@ -136,8 +125,6 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         if config.sc.update != "none":
             add = partial(jax.tree.map, jnp.add)
             grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
-        if config.metrics.gradients:
-            metrics |= _gradient_metrics(config, model, state, targets, inputs, key_sc)
         grads, total, metrics, target_metrics = transforms.device_mean((grads, total, metrics, target_metrics), axis)
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
             steps, opt_state = optimiser.update(grads, state.opt_state)
@@ -150,23 +137,6 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
         return LearnerState(params, target, opt_state, moment, state.updates + 1), metrics
 
     return Learner(init, update)
-
-
-def _gradient_metrics(
-    config: Config, model: Model, state: LearnerState, targets: Targets, inputs: Inputs, key: Key
-) -> Metrics:
-    """Gradients by term and by part. Without self-consistency, those that SC-Direct would have."""
-    measured = config
-    if config.sc.update == "none":
-        measured = config.model_copy(update={"sc": config.sc.model_copy(update={"update": "direct"})})
-
-    def terms(params: Params) -> tuple[dict[str, Array], Metrics]:
-        grounded, roots, _ = grounded_terms(config.muesli, model, params, targets, inputs)
-        sc, metrics = sc_loss(measured, model, params, state.target, roots, inputs, key)
-        return grounded | {"sc": inputs.hyper.sc_weight * sc}, metrics
-
-    gradients = diagnostics.gradient_metrics(lambda params: terms(params)[0], state.params, inputs.axis)
-    return gradients | terms(state.params)[1]
 
 
 def count_entries(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -> Entries:
@@ -190,26 +160,22 @@ def make_targets(
     log_prior = _log_prior(logits_target, batch.logits, legal, hyper)
     q = _action_values(cfg, model, target, e, log_prior, batch.action, inputs.gamma, key)
 
-    logits_pi, v_baseline = log_prior, v_prior
-    if "online" in (cfg.return_policy, cfg.pg_baseline):
-        _, v_online, logits_online = _root(model, state.params, batch)
-        logits_pi = logits_online if cfg.return_policy == "online" else logits_pi  # L6
-        v_baseline = v_online if cfg.pg_baseline == "online" else v_baseline  # N3
-    rho = jnp.where(valid[:-1], _ratio(logits_pi[:-1], batch.logits, batch.action), 0.0)
-    v_q = _expected_q(cfg, q, jax.nn.log_softmax(logits_pi), log_prior)
+    # Returns are those of the prior, which also acts but for its mixture with the uniform policy (L6, L7).
+    rho = jnp.where(valid[:-1], _ratio(log_prior[:-1], batch.logits, batch.action), 0.0)
+    v_q = _expected_q(cfg, q, log_prior)
     discount_t = hyper.discount * batch.discount
     if cfg.returns == "retrace":
         g = returns.retrace(batch.reward, discount_t, v_q[1:], q.taken[1:], rho[1:], hyper.lambda_)
-        value = _value_target(cfg, g, v_q[:-1], q.taken, v_prior[:-1], rho)
+        value = v_q[:-1] + jnp.minimum(1.0, rho) * (g - q.taken)  # L4: of the state, from the return of its action
     else:
         value = returns.vtrace(v_prior[:-1], v_prior[1:], batch.reward, discount_t, rho, hyper.lambda_)
         v_next = jnp.concatenate([hyper.lambda_ * value[1:] + (1 - hyper.lambda_) * v_prior[1:-1], v_prior[-1:]])
         g = batch.reward + discount_t * v_next
 
-    adv = g - v_baseline[:-1]
+    adv = g - v_prior[:-1]  # N3: the baseline is the target network's value
     square = transforms.device_mean(masked_mean(adv**2, *entries.valid), inputs.axis)
     moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
-    sigma = transforms.moment_scale(moment, hyper.moment_epsilon)
+    sigma = transforms.moment_scale(moment)
     policy, clipped = _cmpo(cfg, q, v_prior, sigma * hyper.cmpo_temperature, log_prior, hyper.cmpo_clip)
     metrics = {
         "sigma": sigma,
@@ -217,7 +183,7 @@ def make_targets(
         "value_target": masked_mean(value, *entries.valid),
         "adv_clipped": masked_mean(clipped, *entries.valid),
     }
-    targets = Targets(policy[:-1], value, adv / sigma, v_prior[:-1], e[: -valid.shape[1]])
+    targets = Targets(policy[:-1], value, adv / sigma)
     return jax.tree.map(jax.lax.stop_gradient, (targets, moment, metrics))
 
 
@@ -240,46 +206,6 @@ def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hype
     rest = 1.0 - hyper.prior_behaviour - hyper.prior_uniform
     mixture = rest * jnp.exp(logits_target) + hyper.prior_behaviour * behaviour + hyper.prior_uniform * uniform
     return masked_logits(jnp.log(mixture), legal)
-
-
-def _make_improvement(config: Config, model: Model, spec: EnvSpec) -> "Improvement":
-    from purejax_sc.agent.search import (
-        make_improvement,  # and with it mctx, which a learner without search does not need
-    )
-
-    return make_improvement(config, model, spec)
-
-
-def searched_targets(
-    config: Config,
-    improve: "Improvement | None",
-    params: Params,
-    targets: Targets,
-    sigma: Array,
-    inputs: Inputs,
-    key: Key,
-) -> Targets:
-    """The policy's targets with a share of search's improved policies, of the states that were searched.
-
-    Where a search acted, its policy is that of the behaviour, but for the share of uniform actions. The last sequences
-    of a batch, which are replayed ones, are searched anew (Schrittwieser et al. 2021) if `improve` is given.
-
-    params: of the target network.   targets: policy [T, B, A] of CMPO, and encodings e.   sigma: [] of advantages.
-    """
-    batch, hyper, searched = inputs.batch, inputs.hyper, targets.policy
-    if config.acting.policy == "search":
-        mu = jax.nn.softmax(batch.logits)
-        searched = transforms.without_uniform(mu, batch.obs.legal[:-1], hyper.explore)
-    if improve is not None:
-        time, num_sequences, num_actions = searched.shape
-        first = num_sequences - round(config.acting.reanalyse * num_sequences)
-        e = jnp.reshape(targets.e, (time, num_sequences, *targets.e.shape[1:]))[:, first:]
-        unit = sigma * hyper.cmpo_temperature
-        found = improve(params, flat(e), flat(batch.obs.legal[:-1, first:]), key, hyper, unit)
-        anew = jnp.reshape(found, (time, -1, num_actions))
-        searched = jnp.concatenate([searched[:, :first], anew], axis=1)
-    policy = targets.policy + hyper.search_share * (searched - targets.policy)
-    return targets._replace(policy=jax.lax.stop_gradient(policy))
 
 
 class ActionValues(NamedTuple):
@@ -309,10 +235,9 @@ def _action_values(
 
     actions: Any = None
     sampled: Any = None
-    sampling = "sampled" in (cfg.expectation, cfg.cmpo)
-    if sampling:
-        actions = jax.random.categorical(key, log_prior, shape=(cfg.samples, *time_batch))
-    if not sampling or "exact" in (cfg.expectation, cfg.cmpo) or num_actions <= cfg.samples + 1:
+    if cfg.num_action_samples:
+        actions = jax.random.categorical(key, log_prior, shape=(cfg.num_action_samples, *time_batch))
+    if num_actions <= cfg.num_action_samples + 1 or not cfg.num_action_samples:
         # All actions cost no more than the samples: the samples are then read from the table.
         every = jnp.broadcast_to(jnp.eye(num_actions)[:, None], (num_actions, e.shape[0], num_actions))
         table = jnp.moveaxis(jnp.reshape(jax.vmap(q_of)(every), (num_actions, *time_batch)), 0, -1)
@@ -320,35 +245,23 @@ def _action_values(
             sampled = jnp.moveaxis(jnp.take_along_axis(table, jnp.moveaxis(actions, 0, -1), axis=-1), -1, 0)
         return ActionValues(_pick(table[:-1], action), table, actions, sampled)
     asked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
-    one_hot = jax.nn.one_hot(jnp.reshape(asked, (cfg.samples + 1, -1)), num_actions)
-    q = jnp.reshape(jax.vmap(q_of)(one_hot), (cfg.samples + 1, *time_batch))
+    one_hot = jax.nn.one_hot(jnp.reshape(asked, (len(asked), -1)), num_actions)
+    q = jnp.reshape(jax.vmap(q_of)(one_hot), (len(asked), *time_batch))
     return ActionValues(q[-1, :-1], None, actions, q[:-1])
 
 
-def _expected_q(cfg: MuesliConfig, q: ActionValues, log_pi: Array, log_prior: Array) -> Array:
-    """E_{A ~ pi}[q(s, A)] [T + 1, B], over all actions or by samples of the prior reweighted to pi."""
-    if cfg.expectation == "exact":
-        return jnp.sum(jnp.exp(log_pi) * q.table, axis=-1)
-    weights = jnp.moveaxis(jnp.exp(log_pi - log_prior), -1, 0)  # 1 under the default, pi = prior
-    weights = jnp.take_along_axis(weights, q.actions, axis=0)
-    return jnp.sum(weights * q.sampled, axis=0) / jnp.sum(weights, axis=0)
-
-
-def _value_target(cfg: MuesliConfig, g: Array, v_q: Array, q_taken: Array, v_prior: Array, rho: Array) -> Array:
-    """The target of v(s_t) [T, B] from the action return G_t: ambiguity L4."""
-    if cfg.value_target == "return":
-        return g
-    clipped = jnp.minimum(1.0, rho)
-    if cfg.value_target == "state":
-        return v_prior + clipped * (g - v_prior)
-    return v_q + clipped * (g - q_taken)
+def _expected_q(cfg: MuesliConfig, q: ActionValues, log_prior: Array) -> Array:
+    """E_{A ~ prior}[q(s, A)] [T + 1, B], over all actions or by samples of the prior."""
+    if not cfg.num_action_samples:
+        return jnp.sum(jnp.exp(log_prior) * q.table, axis=-1)
+    return jnp.sum(q.sampled, axis=0) / cfg.num_action_samples
 
 
 def _cmpo(
     cfg: MuesliConfig, q: ActionValues, v_prior: Array, unit: Array, log_prior: Array, clip: Scalar
 ) -> tuple[Array, Array]:
     """CMPO weights [T + 1, B, A], and the share [T, B] of advantages, in this unit, that the clip cut."""
-    if cfg.cmpo == "exact":
+    if not cfg.num_action_samples:
         adv = (q.table - v_prior[..., None]) / unit
         return losses.cmpo_policy(log_prior, adv, clip), jnp.mean(jnp.abs(adv[:-1]) > clip, axis=-1)
     adv = (q.sampled - v_prior[None]) / unit
@@ -422,7 +335,7 @@ def grounded_terms(
         loss, told = _legality(cfg, out, inputs)
         terms["legal"] = hyper.reconstruction_weight * loss
         metrics |= {"loss_legal": loss} | told
-    return terms, Roots(e, targets.e, logits), metrics
+    return terms, Roots(e, logits), metrics
 
 
 def _grounded_losses(
@@ -438,7 +351,7 @@ def _grounded_losses(
     batch, entries = inputs.batch, inputs.entries
 
     def categorical(out: Array, target: Array) -> Array:
-        probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max, cfg.value_transform)
+        probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max)
         return losses.cross_entropy(out, probs)
 
     def per_step(loss: Array, entries: Counted) -> Array:
@@ -449,7 +362,7 @@ def _grounded_losses(
         return masked_mean(loss, *entries.valid)
 
     rho = _ratio(jax.nn.log_softmax(logits), batch.logits, batch.action)
-    weight = jnp.minimum(1.0, rho) if cfg.clip_pg_ratio else rho  # L14
+    weight = jnp.minimum(1.0, rho)  # L14: clipped at 1
     return Grounded(
         pg=mean(losses.policy_gradient(logits, batch.action, weight, targets.adv)),
         cmpo=mean(losses.cross_entropy(logits, targets.policy)),
@@ -483,7 +396,7 @@ def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: A
     zs, rewards = [z], []
     for k in range(cfg.unroll):
         a = flat(losses.shift(one_hot, k))
-        z, out = model.step(params.dynamics, params.reward, scale_gradient(z, cfg.dynamics_gradient), a)
+        z, out = model.step(params.dynamics, params.reward, scale_gradient(z, DYNAMICS_GRADIENT), a)
         zs.append(z)
         rewards.append(out)
     z_all, z_later = jnp.concatenate(zs), jnp.concatenate(zs[1:])
@@ -497,8 +410,7 @@ def _unroll_targets(cfg: MuesliConfig, inputs: Inputs, targets: Targets, logits:
     """The targets of the K steps after every root. Around the ends of episodes they are those of `follow_ends`."""
     k_max, (live, _), (known, _) = cfg.unroll, inputs.entries.live, inputs.entries.known
     ends = losses.follow_ends(inputs.batch.reward, losses.UnrollMasks(live, known & ~live), inputs.gamma, cfg.absorbing)
-    value = targets.value if cfg.model_value == "return" else targets.root_value
-    values = [targets.value, *(losses.shift(value, k) for k in range(1, k_max + 1))]
+    values = [losses.shift(targets.value, k) for k in range(k_max + 1)]
     distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
     return UnrollTargets(jnp.where(live, jnp.stack(values), ends.value), ends.reward, jnp.stack(policies))
@@ -549,23 +461,15 @@ def _steps(entries: Counted, first: int, end: int | None) -> Counted:
 
 def _weighted(cfg: MuesliConfig, hyper: Hyper, x: Grounded) -> dict[str, Array]:
     """The losses with their weights (paper Eq. 2)."""
-    scale_0, scale_k = _unroll_scales(cfg)
-    scale_policy = hyper.pg_weight if cfg.pg_scope == "policy" else 1.0  # L1
-    scale_reward = 1 / cfg.unroll if cfg.unroll_reduction == "mean" else scale_k
+    scale_k = 1 / cfg.unroll  # L2: the root's losses and the mean of the model's
     return {
         "pg": hyper.pg_weight * x.pg,
-        "cmpo": scale_policy * hyper.cmpo_weight * x.cmpo,
-        "model_policy": scale_policy * hyper.model_policy_weight * jnp.mean(x.policy_k),
-        "value": hyper.value_weight * scale_0 * x.value,
+        "cmpo": hyper.cmpo_weight * x.cmpo,
+        "model_policy": hyper.model_policy_weight * jnp.mean(x.policy_k),
+        "value": hyper.value_weight * x.value,
         "model_value": hyper.model_value_weight * scale_k * jnp.sum(x.value_k),
-        "reward": hyper.reward_weight * scale_reward * jnp.sum(x.reward_k),
+        "reward": hyper.reward_weight * scale_k * jnp.sum(x.reward_k),
     }
-
-
-def _unroll_scales(cfg: MuesliConfig) -> tuple[float, float]:
-    """What the value losses of the root and of each model step are multiplied by, beside their weights."""
-    scales = {"one_plus_mean": (1, 1 / cfg.unroll), "sum": (1, 1), "mean": (1 / (cfg.unroll + 1),) * 2}
-    return scales[cfg.unroll_reduction]  # L2
 
 
 def _value_metrics(model: Model, out_v0: Array, out_v: Array, v_target: Array, entries: Entries) -> Metrics:
@@ -586,59 +490,38 @@ def _value_metrics(model: Model, out_v0: Array, out_v: Array, v_target: Array, e
 
 
 def sc_loss(
-    config: Config, model: Model, params: Params, target: Params, roots: Roots, inputs: Inputs, key: Key
+    config: Config, model: Model, params: Params, roots: Roots, inputs: Inputs, key: Key
 ) -> tuple[Array, Metrics]:
     """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
     check_batch(inputs.batch)
     chex.assert_equal_shape([roots.logits, inputs.batch.logits])
     cfg, hyper = config.sc, inputs.hyper
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
-    e, e_target, logits, live, starts = _choose_starts(config, roots, inputs, key_roots)
+    e, logits, live, starts = _choose_starts(config, roots, inputs, key_roots)
     if cfg.noise_on == "encoding":  # N7
         e = consistency.perturb(key_noise, e, hyper.latent_noise)
         logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
     z_0 = model.start(params.dynamics, e)
-    if cfg.noise_on == "model":
-        z_0 = consistency.perturb(key_noise, z_0, hyper.latent_noise)
-    mu, gradient = cfg.control.make(starts), config.muesli.dynamics_gradient
-    rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, gradient)
+    mu = cfg.control.make(starts)
+    rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, DYNAMICS_GRADIENT)
     # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
     gates = cfg.gates if hyper.gates is None else hyper.gates
-    root, root_target = (e, e_target) if cfg.include_root else (None, None)
-    teacher = None
-    if cfg.target_network:
-        again = consistency.imagine_again(model, target, model.start(target.dynamics, e_target), rollout)
-        teacher = consistency.Teacher(target, again, root_target)
-    errors = consistency.sc_errors(
-        model, params, rollout, inputs.gamma, gates, root=root, include_last=cfg.include_last, teacher=teacher
-    )
+    errors = consistency.sc_errors(model, params, rollout, inputs.gamma, gates, include_last=cfg.include_last)
     mean = jax.vmap(lambda x: masked_mean(x, *live))
     per_term = mean(_sc_distance(config, model, errors))
-    total = jnp.mean(per_term) if cfg.reduction == "mean" else jnp.sum(per_term)
-    if cfg.reduction == "per_step":  # L3
-        total *= _unroll_scales(config.muesli)[1]
+    total = jnp.mean(per_term)  # L3: over k
     v = jax.vmap(model.decode)(errors.prediction)
     td = mean(jnp.abs(v - errors.target))
-    first = 0 if cfg.include_root else 1
-    metrics = {"loss_sc": total} | {f"sc_error_{k + first}": td[k] for k in range(td.shape[0])}
-    return total, metrics | (_sc_scale(config, v, errors, mean) if config.metrics.gradients else {})
-
-
-def _sc_scale(config: Config, v: Array, errors: consistency.ScErrors, mean: Callable[[Array], Array]) -> Metrics:
-    """The inconsistency against the spread of what is predicted, both in transformed units."""
-    h = transforms.signed_hyperbolic if config.muesli.value_transform else (lambda x: x)
-    spread = diagnostics.spread(errors.prediction, config.muesli.bins_max)
-    return {"sc_td": jnp.mean(mean(jnp.abs(h(v) - h(errors.target)))), "sc_spread": jnp.mean(mean(spread))}
+    return total, {"loss_sc": total} | {f"sc_error_{k + 1}": td[k] for k in range(td.shape[0])}
 
 
 def _choose_starts(
     config: Config, roots: Roots, inputs: Inputs, key: Key
-) -> tuple[Array, Array, Array, Counted, consistency.StartStates]:
-    """The M states that rollouts start from: e [M, ...] of both networks, policy logits [M, A], those that count [M],
+) -> tuple[Array, Array, Counted, consistency.StartStates]:
+    """The M states that rollouts start from: e [M, ...], policy logits [M, A], those that count [M],
     what is known."""
     cfg, replays, batch, valid = config.sc, config.sc.control.replays, inputs.batch, inputs.entries.valid
-    e = roots.e if cfg.encoder_gradient else jax.lax.stop_gradient(roots.e)  # L11
-    e_target, logits = roots.e_target, flat(roots.logits)
+    e, logits = roots.e, flat(roots.logits)
     live, legal = flat(valid.mask), flat(batch.obs.legal[:-1])
     actions, logits_mu = flat(batch.action)[None], None
     if replays:
@@ -648,12 +531,12 @@ def _choose_starts(
         live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], cfg.unroll - 1).live[-1])
     if cfg.rollout_ratio != 1:
         index = consistency.choose_roots(key, e.shape[0], cfg.rollout_ratio)
-        e, e_target, logits, live, legal = (x[index] for x in (e, e_target, logits, live, legal))
+        e, logits, live, legal = (x[index] for x in (e, logits, live, legal))
         actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
-    starts = consistency.StartStates(legal, actions, logits_mu, inputs.hyper.epsilon, cfg.original_correction)
+    starts = consistency.StartStates(legal, actions, logits_mu, inputs.hyper.epsilon)
     everywhere = not replays and cfg.rollout_ratio == 1
     counted = Counted(live, valid.size) if everywhere else _count(live, inputs.axis)
-    return e, e_target, logits, counted, starts
+    return e, logits, counted, starts
 
 
 def _count(mask: Array, axis: str | None) -> Counted:
@@ -665,26 +548,17 @@ def _sc_distance(config: Config, model: Model, errors: consistency.ScErrors) -> 
     """l_v(G, v) per term and rollout [n, M] (L12). Gates are already in its arguments.
 
     distributional: KL from the model's own distribution of values at z^K, moved so that its mean is G.
-    centred, squared, cross_entropy: the number G against the mean of the prediction, against that in transformed units,
-    and against all of the prediction. The last has a gradient also where the means agree: it narrows the prediction.
+    cross_entropy: the number G against all of the prediction. It has a gradient also where the means agree: it narrows
+    the prediction.
     """
     cfg, out, g = config.muesli, errors.prediction, errors.target
-    two_hot = partial(transforms.to_categorical, bins=cfg.bins, bins_max=cfg.bins_max, transform=cfg.value_transform)
     if config.sc.loss == "cross_entropy":
-        return losses.cross_entropy(out, two_hot(g))
-    if config.sc.loss == "distributional":
-        # V-trace moves the mean; the spread is that of the end, discounted, whatever mu is
-        scale = jnp.broadcast_to(errors.scale[:, None], g.shape)
-        shift = g - scale * jnp.broadcast_to(model.decode(errors.end), g.shape)
-        probs = jnp.broadcast_to(jax.nn.softmax(errors.end), out.shape)
-        return losses.divergence(
-            out, transforms.shift_categorical(probs, shift, scale, cfg.bins_max, cfg.value_transform)
-        )
-    v = jax.vmap(model.decode)(out)
-    if config.sc.loss == "centred":
-        return losses.centred_cross_entropy(out, two_hot(g), two_hot(v))
-    v, g = (transforms.signed_hyperbolic(x) if cfg.value_transform else x for x in (v, g))
-    return 0.5 * (g - v) ** 2
+        return losses.cross_entropy(out, transforms.to_categorical(g, cfg.bins, cfg.bins_max))
+    # V-trace moves the mean; the spread is that of the end, discounted, whatever mu is
+    scale = jnp.broadcast_to(errors.scale[:, None], g.shape)
+    shift = g - scale * jnp.broadcast_to(model.decode(errors.end), g.shape)
+    probs = jnp.broadcast_to(jax.nn.softmax(errors.end), out.shape)
+    return losses.divergence(out, transforms.shift_categorical(probs, shift, scale, cfg.bins_max))
 
 
 # Small helpers

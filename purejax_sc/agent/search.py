@@ -2,8 +2,7 @@
 
 `muzero`: PUCT (MuZero, Schrittwieser et al. 2020, appendix B).   `gumbel`: sequential halving at the root and
 deterministic choices below it (Danihelka et al. 2022), stronger where simulations are few.
-Both are set up to play, not to explore: no noise at the root, and the best action instead of a sample. In training
-`make_improvement` explores.
+Both are set up to play, not to explore: no noise at the root, and the best action instead of a sample.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import mctx
 
 from purejax_sc.agent import rules
 from purejax_sc.agent.transforms import masked_logits
-from purejax_sc.config import Config, Hyper
 from purejax_sc.types import Array, EnvSpec, Key, Model, Params, Scalar
 
 Kind = Literal["muzero", "gumbel"]
@@ -94,8 +92,6 @@ class SearchResult(NamedTuple):
     pv: Array
 
 
-# (params, encodings e [B, ...], legal bool [B, A], key, hyper, unit of advantages) -> the improved policy [B, A]
-Improvement = Callable[[Params, Array, Array, Key, Hyper, Scalar], Array]
 # (params, key, action [B], node of every tree [B, ...]) -> (mctx.RecurrentFnOutput, the nodes that follow)
 Expand = Callable[[Params, Key, Array, Any], tuple[mctx.RecurrentFnOutput, Any]]
 # (params, roots, expand, legal bool [B, A], key) -> SearchResult
@@ -188,27 +184,6 @@ def make_root(model: Model, params: Params, e: Array, legal: Array, node: Any) -
     )
 
 
-def make_improvement(config: Config, model: Model, spec: EnvSpec) -> Improvement:
-    """The search of training: Gumbel search (Danihelka et al. 2022) whose improved policy is CMPO's (Muesli Eq. 7).
-
-    It considers samples of the policy at the root, without replacement. The weight of an action is that of the prior
-    times exp(clip(adv / unit)), where adv is what the tree says of the action, less the network's value: with one visit
-    of every action and no deeper, CMPO with an exact sum. Of actions that were not looked at, the mixed value of the
-    node stands in. The scale of other searches, by the range of the tree, would make the noise of values that have not
-    learned anything yet as loud as what they say later.
-    """
-    policy = partial(
-        mctx.gumbel_muzero_policy, num_simulations=config.acting.simulations, max_depth=config.muesli.unroll
-    )
-
-    def improve(params: Params, e: Array, legal: Array, key: Key, hyper: Hyper, unit: Scalar) -> Array:
-        weighed = partial(policy, qtransform=partial(_advantages, unit, hyper.cmpo_clip))
-        root = make_root(model, params, e, legal, model.start(params.dynamics, e))
-        return _look(weighed, params, root, partial(_expand, model, spec, hyper.discount), legal, key).action_weights
-
-    return improve
-
-
 def _look(
     policy: Callable[..., Any], params: Params, root: mctx.RootFnOutput, expand: Expand, legal: Array, key: Key
 ) -> mctx.PolicyOutput:
@@ -217,15 +192,6 @@ def _look(
     chex.assert_type(legal, bool)
     with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
         return policy(params, key, root, expand, invalid_actions=~legal)
-
-
-def _advantages(unit: Scalar, clip: Scalar, tree: mctx.Tree, node: Array) -> Array:
-    """clip((q - v) / unit) [A] of one node (int32 []) of one tree, q and v raw: `qtransform` of `make_improvement`."""
-    completed = mctx.qtransform_completed_by_mix_value(
-        tree, node, value_scale=1.0, maxvisit_init=0.0, rescale_values=False
-    )  # times the most visits, which are taken out again
-    q = completed / jnp.maximum(jnp.max(tree.children_visits[node]), 1)
-    return jnp.clip((q - tree.raw_values[node]) / unit, -clip, clip)
 
 
 def _policy(options: SearchOptions) -> Callable[..., Any]:

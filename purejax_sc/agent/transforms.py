@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from purejax_sc.types import Array, Moment, Scalar, Tree
 
 EPSILON = 1e-3  # slope of the linear part of h; keeps its inverse Lipschitz (Pohlen et al. 2018, MuZero)
+MOMENT_EPSILON = 1e-12  # epsilon_var of Muesli, table 5
 ILLEGAL = -1e9  # logit of an illegal action: probability exactly 0 in float32, and still finite times 0
 
 
@@ -54,12 +55,12 @@ def two_hot(x: Array, bins: int, bins_max: float) -> Array:
     return jnp.where(weight > 0.0, weight, 0.0)
 
 
-def to_categorical(x: Array, bins: int, bins_max: float, transform: bool = True) -> Array:
+def to_categorical(x: Array, bins: int, bins_max: float) -> Array:
     """The categorical form [..., bins] of raw rewards or values [...]."""
-    return two_hot(signed_hyperbolic(x) if transform else x, bins, bins_max)
+    return two_hot(signed_hyperbolic(x), bins, bins_max)
 
 
-def shift_categorical(probs: Array, shift: Array, scale: Array, bins_max: float, transform: bool = True) -> Array:
+def shift_categorical(probs: Array, shift: Array, scale: Array, bins_max: float) -> Array:
     """The distribution of shift + scale X, projected onto the atoms (Bellemare et al. 2017, section 4).
 
     Args:
@@ -73,20 +74,20 @@ def shift_categorical(probs: Array, shift: Array, scale: Array, bins_max: float,
     chex.assert_type([probs, shift, scale], float)
     bins = probs.shape[-1]
     atoms = jnp.linspace(-bins_max, bins_max, bins)
-    x = jnp.broadcast_to(signed_parabolic(atoms) if transform else atoms, probs.shape)
-    moved = to_categorical(shift[..., None] + scale[..., None] * x, bins, bins_max, transform)
+    x = jnp.broadcast_to(signed_parabolic(atoms), probs.shape)
+    moved = to_categorical(shift[..., None] + scale[..., None] * x, bins, bins_max)
     # a sum, not a product of matrices: the compiler then makes no array of bins x bins per entry
     return jnp.sum(probs[..., None] * moved, axis=-2)
 
 
-def from_logits(logits: Array, bins_max: float, transform: bool = True) -> Array:
+def from_logits(logits: Array, bins_max: float) -> Array:
     """Raw scalars [...] of categorical logits [..., bins]: the mean over the atoms, then the inverse transform."""
     chex.assert_type(logits, float)
     chex.assert_rank(logits, set(range(1, 9)))
     atoms = jnp.linspace(-bins_max, bins_max, logits.shape[-1])
     # In full precision also where the default is less: one-step advantages are differences of such means.
     mean = jnp.matmul(jax.nn.softmax(logits), atoms, precision=jax.lax.Precision.HIGHEST)
-    return signed_parabolic(mean) if transform else mean
+    return signed_parabolic(mean)
 
 
 def scale_gradient(x: Any, gate: Any) -> Any:
@@ -117,14 +118,6 @@ def with_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
     return (1.0 - share) * probs + share * legal.astype(probs.dtype) / count_legal(legal, probs.dtype)
 
 
-def without_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
-    """The policy [..., A] that `with_uniform` made `probs` of, with a share below 1."""
-    chex.assert_equal_shape([probs, legal])
-    chex.assert_type([probs, legal], [float, bool])
-    uniform = legal.astype(probs.dtype) / count_legal(legal, probs.dtype)
-    return jnp.maximum(probs - share * uniform, 0.0) / (1.0 - share)
-
-
 def count_legal(legal: Array, dtype: Any) -> Array:
     """How many actions are legal, [..., 1] in a float type, of legal [..., A]."""
     return jnp.sum(legal, axis=-1, keepdims=True).astype(dtype)
@@ -141,10 +134,10 @@ def update_moment(moment: Moment, mean_square: Array, decay: Scalar) -> Moment:
     return Moment(decay * moment.nu + (1.0 - decay) * mean_square, decay * moment.decay_product)
 
 
-def moment_scale(moment: Moment, epsilon: Scalar) -> Array:
+def moment_scale(moment: Moment) -> Array:
     """sigma = sqrt(nu / (1 - beta^n) + eps), after at least one update: the first gives sqrt(E[x^2] + eps)."""
     chex.assert_rank(moment, 0)
-    return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + epsilon)
+    return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + MOMENT_EPSILON)
 
 
 class Counted(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from purejax_sc.config.base import MOST, Fraction, NonNegative, Positive, Repeats, Section, names_row, row
+from purejax_sc.config.base import MOST, Fraction, Natural, NonNegative, Repeats, Section, names_row, row
 from purejax_sc.config.words import quote
 from purejax_sc.types import Gates
 
@@ -60,16 +60,12 @@ class Hyper(NamedTuple):
     """c: advantages are clipped to [-c, c] before CMPO's exponential."""
     cmpo_temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Divides the advantages before the clip: the lower, the further CMPO moves the policy."""
-    search_share: Fraction = 1.0
-    """Share of search in the policy's target, of the states that were searched; the rest is CMPO."""
     prior_behaviour: Fraction = 0.03
     """Share of the behaviour policy in the CMPO prior."""
     prior_uniform: Fraction = 0.003
     """Share of the uniform policy in the CMPO prior."""
     moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99
     """beta_var: decay of the moving second moment by which advantages are divided."""
-    moment_epsilon: NonNegative = 1e-12
-    """epsilon_var: added to that moment."""
     epsilon: Fraction = 0.0
     """Share of uniform actions in imagination, with sc.policy=epsilon."""
     explore: Fraction = 0.0
@@ -94,36 +90,12 @@ class MuesliConfig(Section):
     """K: steps of the model along the real actions."""
     returns: Literal["retrace", "vtrace"] = "retrace"
     """How returns are corrected for the policy that acted."""
-    expectation: Literal["sampled", "exact"] = "sampled"
-    """Of q under the Retrace policy: by samples, or an exact sum over actions."""
-    cmpo: Literal["sampled", "exact"] = "sampled"
-    """The CMPO policy: by samples, or exact over all actions."""
-    samples: Positive = 16
-    """Actions per state for the sampled estimators."""
+    num_action_samples: Natural = 16
+    """Actions per state from which CMPO and Retrace's expected q are estimated; 0: exact sums over all actions."""
     bins: Annotated[int, Field(ge=3, le=MOST)] = 601
     """Atoms of the distributions of value and reward."""
     bins_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
     """Their support is [-bins_max, bins_max] in transformed units."""
-    value_transform: bool = True
-    """N8: values and rewards are transformed before they are put into bins."""
-    pg_scope: Literal["pg", "policy"] = "pg"
-    """L1: pg_weight multiplies the policy gradient alone, or all policy terms."""
-    unroll_reduction: Literal["one_plus_mean", "sum", "mean"] = "one_plus_mean"
-    """L2: of the losses of value and reward over model steps."""
-    value_target: Literal["corrected", "return", "state"] = "corrected"
-    """L4: the value's target: v_q + rho (G - q), the return G itself, or v + rho (G - v), rho clipped at 1."""
-    return_policy: Literal["prior", "online"] = "prior"
-    """L6: whose policy the returns are of: the target network's, or the online one's."""
-    actor: Literal["prior", "online"] = "prior"
-    """L7: who acts: the target network, or the online one."""
-    dynamics_gradient: Fraction = 0.5
-    """L9: gradient scale at the start of each model step."""
-    clip_pg_ratio: bool = True
-    """L14: importance weights of the policy gradient are clipped at 1."""
-    pg_baseline: Literal["target", "online"] = "target"
-    """N3: the network whose value is the baseline of the policy gradient."""
-    model_value: Literal["return", "root"] = "return"
-    """N9: value target at k >= 1: the return from there, or the target network's root value there."""
     model_policy: Literal["cmpo", "distill"] = "cmpo"
     """Policy target at k >= 1: CMPO, or with distill the root policy there, latents fixed."""
     reconstruct: Annotated[int, Field(ge=0, le=MOST)] = 0
@@ -132,10 +104,6 @@ class MuesliConfig(Section):
     """N11: how episodes end in the model: by a reward and then nothing, or, with outcome, by a value that stays."""
     legal: bool = False
     """N12: states of the model say which actions are legal, and search and imagination keep to those."""
-    adam_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-8
-    """Adam's epsilon."""
-    update_clip: Annotated[float, Field(gt=0)] = 1.0
-    """Bound of each update after Adam's normalisation, before the learning rate."""
 
 
 class ScConfig(Section):
@@ -147,23 +115,13 @@ class ScConfig(Section):
     """K: imagined steps."""
     policy: Annotated[str, names_row("sc.policy", CONTROLS)] = "pi"
     """mu: who acts in imagination: the agent, in part at random, never as it first did, or as it really did."""
-    original_correction: bool = True
-    """With sc.policy=original: V-trace weights for the replayed actions."""
     rollout_ratio: Annotated[float, Field(gt=0, le=MOST)] = 1.0
     """Imagined rollouts per state of the batch."""
-    loss: Literal["cross_entropy", "distributional", "centred", "squared"] = "cross_entropy"
+    loss: Literal["cross_entropy", "distributional"] = "cross_entropy"
     """L12: how a value is compared with its target."""
-    reduction: Literal["mean", "sum", "per_step"] = "mean"
-    """L3: over k; per_step: each imagined step weighs as a model step along the data does (paper Eq. 2 and 8)."""
-    target_network: bool = False
-    """The target network says the targets, in a rollout of its own, without noise."""
     include_last: bool = False
     """L10: the term k = K."""
-    include_root: bool = False
-    """L10: the term k = 0, on the root value."""
-    encoder_gradient: bool = True
-    """L11: the gradient goes on into the encoder."""
-    noise_on: Literal["none", "encoding", "model"] = "none"
+    noise_on: Literal["none", "encoding"] = "none"
     """N7: what hyper.latent_noise multiplies."""
 
     @property

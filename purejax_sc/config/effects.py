@@ -38,13 +38,8 @@ class Switch(NamedTuple):
 SWITCHES = (
     Switch(("sc.", "hyper.sc_weight", "hyper.epsilon", "hyper.latent_noise", "hyper.gates"),
            lambda config: config.sc.update == "none", "sc.update=none"),
-    Switch(("sc.original_correction",), lambda config: config.sc.policy != "original", "any sc.policy but original"),
     Switch(("hyper.reconstruction_weight",), lambda config: not config.muesli.reconstruct and not config.muesli.legal,
            "muesli.reconstruct=0 and muesli.legal=false"),
-    Switch(("muesli.samples",), lambda config: config.muesli.cmpo == config.muesli.expectation == "exact",
-           "muesli.cmpo=exact and muesli.expectation=exact"),
-    Switch(("muesli.value_target", "muesli.expectation"), lambda config: config.muesli.returns == "vtrace",
-           "muesli.returns=vtrace"),
     Switch(("replay.", "checkpoint.replay"), lambda config: not config.replay_sequences, "a replay_share of 0"),
     Switch(("arena.earlier",), lambda config: not config.arena.games, "arena.games=0"),
     Switch(("levels.depth", "levels.positions", "levels.dig_steps", "levels.turn", "levels.refresh_steps"),
@@ -52,8 +47,6 @@ SWITCHES = (
     Switch(("levels.refresh_steps",), lambda config: not config.levels.refresh, "levels.refresh=0"),
     Switch(("levels.raise_at", "levels.raise_by"), lambda config: config.levels.first_depth is None,
            "no levels.first_depth"),
-    Switch(("acting.simulations", "hyper.search_share"), lambda config: not config.acting.searches,
-           "acting.policy=network and acting.reanalyse=0"),
     Switch(("host.actors", "host.queue"), lambda config: config.host.driver == "xla", "host.driver=xla"),
 )  # fmt: skip
 

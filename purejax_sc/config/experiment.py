@@ -6,7 +6,6 @@ import pydantic
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from purejax_sc.config import effects
-from purejax_sc.config.acting import ActingConfig
 from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig, read_hyper
 from purejax_sc.config.base import MOST, Section
 from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig, family_of
@@ -15,7 +14,6 @@ from purejax_sc.config.training import (
     ArenaConfig,
     CheckpointConfig,
     HostConfig,
-    MetricsConfig,
     ReplayConfig,
     TrainConfig,
 )
@@ -40,8 +38,6 @@ class Config(Section):
     host: HostConfig = HostConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     arena: ArenaConfig = ArenaConfig()
-    metrics: MetricsConfig = MetricsConfig()
-    acting: ActingConfig = ActingConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
     hyper: Annotated[Hyper, BeforeValidator(read_hyper)] = Hyper()
@@ -115,8 +111,6 @@ class Config(Section):
         self._check_counts()
         self._check_shards()
         self._check_unrolls()
-        self._check_sc_loss()
-        self._check_search()
         self._check_hyper()
         self._check_rules()
         return self
@@ -193,34 +187,8 @@ class Config(Section):
                 f"sc.policy=original replays sc.unroll={self.sc.unroll} real actions, but train.sequence_length is"
                 f" {length}: lower sc.unroll"
             )
-        if self.sc.update != "none" and self.sc.unroll == 1 and not (self.sc.include_root or self.sc.include_last):
+        if self.sc.update != "none" and self.sc.unroll == 1 and not self.sc.include_last:
             raise ValueError("sc.unroll=1 leaves the SC loss without a term (it sums k = 1 .. K - 1): set sc.unroll=2")
-
-    def _check_sc_loss(self) -> None:
-        if self.sc.update == "none":
-            return
-        own = self.hyper.gates
-        gates, by = (self.sc.gates, f"sc.update={self.sc.update}") if own is None else (own, "hyper.gates")
-        if self.sc.target_network and gates.target > 0:
-            raise ValueError(
-                f"sc.target_network=true leaves no gradient for the target, which {by} asks for: set"
-                " sc.target_network=false"
-            )
-        if self.sc.loss == "centred" and gates.target > 0:
-            raise ValueError(
-                f"sc.loss=centred has no gradient for its target, which {by} asks for: set sc.loss=distributional or"
-                " sc.loss=squared"
-            )
-
-    def _check_search(self) -> None:
-        share, num = self.acting.reanalyse, self.train.batch_sequences // self.train.data_shards
-        if share and not round(share * num):
-            raise ValueError(
-                f"acting.reanalyse={share} is no sequence of the {num} in a batch of each device: set"
-                f" acting.reanalyse={1 / num:.3g} or more"
-            )
-        if self.acting.policy == "search" and self.hyper.explore == 1:
-            raise ValueError("hyper.explore=1 leaves nothing of acting.policy=search: lower it")
 
     def _check_hyper(self) -> None:
         if self.muesli.absorbing == "outcome" and self.hyper.discount == 0:

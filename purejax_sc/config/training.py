@@ -33,8 +33,6 @@ class ReplayConfig(Section):
 
     capacity: Steps = 100_000
     """Steps that it holds, for each seed."""
-    carry: Literal["stored", "zero"] = "stored"
-    """N2: recurrent state at the start of a replayed sequence."""
     file: str | None = None
     """Atari: the replay lies in this file, mapped into memory; null is main memory."""
 
@@ -62,13 +60,6 @@ class CheckpointConfig(Section):
     """The last few checkpoints stay."""
     replay: bool = True
     """Keep the replay, too; without it they are smaller, and a resumed run starts with an empty one."""
-
-
-class MetricsConfig(Section):
-    """What is logged beside the losses."""
-
-    gradients: bool = False
-    """Norms and cosines of the gradients by loss term: an update then takes several times as long."""
 
 
 class ArenaConfig(Section):

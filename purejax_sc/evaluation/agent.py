@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from purejax_sc import networks
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, ValueRange, make_search
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env, network_spec
@@ -112,6 +111,6 @@ def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
     """
     agents = load_agents(find_agent(directory), partial(warnings.warn, stacklevel=3))
     row = row_of(seed, agents.seeds, directory)
-    params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(agents.config, agents.learner))
+    params = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner.target)
     spec = network_spec(agents.config)
     return Agent(params, agents.config, networks.make_model(agents.config, spec), spec, agents.seeds[row])

@@ -21,7 +21,6 @@ from matplotlib.figure import Figure
 
 from purejax_sc import memory
 from purejax_sc.acting import planning
-from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent import losses, rules
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.agent.transforms import masked_logits
@@ -147,7 +146,7 @@ def diagnose_agents(
     say(f"{options.steps} steps of {options.envs} environments for each of {len(agents.seeds)} seed(s)")
 
     keys = jnp.stack([jax.random.fold_in(jax.random.key(options.seed), seed) for seed in agents.seeds])
-    rows = acting_params(config, agents.learner), keys
+    rows = agents.learner.target, keys
     look = partial(_look, env, model, config, options, depth)
     program = jax.jit(over_seeds(look, default_placement(jax.devices()[0].platform)))
     depths, actions, choices = jax.device_get(memory.compiled(program, (rows,), "the number of states")(rows))

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from purejax_sc import memory, networks
 from purejax_sc.acting import episodes, host_episodes, planning
 from purejax_sc.acting.episodes import Episodes, Player
-from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import NO_SEARCH, SearchOptions
 from purejax_sc.config import Config, ConfigError, override
 from purejax_sc.config.envs import family_of
@@ -164,7 +163,6 @@ def evaluate_agents(
         "env": config.env,
         "seeds": list(agents.seeds),
         "updates": np.asarray(agents.learner.updates).tolist(),
-        "actor": config.muesli.actor,
         **options._asdict(),
         "searches": {name: search._asdict() for name, search in searches.items()},
         "interval_over": "seeds" if len(agents.seeds) > 1 else "episodes",
@@ -203,7 +201,7 @@ def _on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env, 
         params, key = row
         return episodes.play(env, sides(params), key, options.episodes, options.max_steps)
 
-    rows = acting_params(agents.config, agents.learner), _keys(agents, options)
+    rows = agents.learner.target, _keys(agents, options)
     program = jax.jit(over_seeds(play_row, default_placement(jax.devices()[0].platform)))
     return jax.device_get(memory.compiled(program, (rows,), "the number of episodes or of simulations")(rows))
 
@@ -221,7 +219,7 @@ def _play_on_host(
     agents: Agents, options: EvaluationOptions, name: str, row: int, num_episodes: int, make_host_envs: MakeHostEnvs
 ) -> tuple[Episodes, np.ndarray]:
     config, key = agents.config, _keys(agents, options)[row]
-    params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(config, agents.learner))
+    params = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner.target)
     with contextlib.closing(make_host_envs(config, num_episodes, options.seed + agents.seeds[row])) as envs:
         spec = stacked_spec(envs.spec, config.atari.stack)
         model = networks.make_model(config, spec)
@@ -315,7 +313,7 @@ def record(
 def _record_on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) -> tuple[Episodes, np.ndarray]:
     """Frames leave the device one by one: how many there will be is not known, and the limit may be far."""
     sides = make_sides(agents.config, env, options, name)
-    params = jax.tree.map(lambda x: jnp.asarray(x[0]), acting_params(agents.config, agents.learner))
+    params = jax.tree.map(lambda x: jnp.asarray(x[0]), agents.learner.target)
     step = jax.jit(lambda params, state: episodes.advance(env, sides(params), state))
     state = jax.jit(lambda params, key: episodes.start(env, sides(params), key, 1))(params, _keys(agents, options)[0])
     frames = [np.asarray(state.obs.frame[0])]

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 
 import purejax_sc
-from purejax_sc.acting.policy import acting_params
 from purejax_sc.results.files import replace_file
 from purejax_sc.results.lock import new_directory
 from purejax_sc.runs import agent_file
@@ -29,7 +28,7 @@ def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[s
     agents = load_agents(directory, say)
     row = row_of(seed, agents.seeds, directory)
     config = agents.config.model_copy(update={"seed": agents.seeds[row]})
-    params = jax.tree.map(lambda x: x[row], acting_params(config, agents.learner))
+    params = jax.tree.map(lambda x: x[row], agents.learner.target)
     data = agent_file.encode(params, config, purejax_sc.__version__)
     with new_directory(out, say):
         write_config(out, config)

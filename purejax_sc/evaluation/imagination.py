@@ -171,8 +171,7 @@ def first_episodes(played: Play) -> Array:
 
 def make_mu(legal: Array, taken: Array, options: ImaginationOptions) -> Mu:
     """Who chooses the imagined actions. legal: bool [M, A] of the roots.   taken: int [K, M] really, from there."""
-    nobody = jnp.zeros((*taken.shape, legal.shape[-1]))  # drew them: without correction it is not asked
-    starts = StartStates(legal, taken, nobody, epsilon=0.0, correct=False)
+    starts = StartStates(legal, taken, logits_mu=None, epsilon=0.0)
     if options.taken:
         return CONTROLS["original"].make(starts)
     return CONTROLS["pi"].make(starts) if options.sampled else mu_greedy(legal)

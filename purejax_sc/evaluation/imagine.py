@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import memory
-from purejax_sc.acting.policy import acting_params
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env
 from purejax_sc.envs.host import AnyArray
@@ -58,7 +57,7 @@ def imagine(
     config = evaluation_config(agents.config, EvaluationOptions(episodes=options.episodes), overrides)
     options = options._replace(depth=options.depth or config.muesli.unroll)
     env = make_env(config)
-    params = jax.tree.map(lambda x: jnp.asarray(x[row]), acting_params(config, agents.learner))
+    params = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner.target)
     key = jax.random.fold_in(jax.random.key(options.seed), agents.seeds[row])
     say(f"seed {agents.seeds[row]}: {options.episodes} episode(s), {options.depth} imagined steps from every real one")
     frames, imagined, by_k = look(config, env, params, key, options, say)

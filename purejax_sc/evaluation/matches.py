@@ -15,7 +15,6 @@ import numpy as np
 from purejax_sc import memory
 from purejax_sc.acting import episodes, planning
 from purejax_sc.acting.episodes import MAX_STEPS, Player
-from purejax_sc.acting.policy import acting_params
 from purejax_sc.agent.search import KINDS, NO_SEARCH, SearchOptions
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env
@@ -95,7 +94,7 @@ def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
     if not spec.two_player:
         raise RunError(f"{name} was trained on {agents.config.env}, which has one player: use evaluate")
     model = make_model(agents.config, spec)
-    config, params = agents.config, acting_params(agents.config, agents.learner)
+    config, params = agents.config, agents.learner.target
     choose = episodes.make_choices(config, model, spec)["sampled" if options.sampled else "greedy"]
 
     def make_player(params: Any) -> Player:

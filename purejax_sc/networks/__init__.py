@@ -62,7 +62,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         policy=multiplied(lambda params, z: policy(params, parts.read(z))[:, : spec.num_actions]),
         root_value=multiplied(scalar),
         root_policy=multiplied(root_policy),
-        decode=partial(from_logits, bins_max=config.muesli.bins_max, transform=config.muesli.value_transform),
+        decode=partial(from_logits, bins_max=config.muesli.bins_max),
         reconstruct=decoder and multiplied(partial(_reconstruct, parts, decoder)),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
         rules=multiplied(policy_and_rules) if config.muesli.legal else None,

@@ -13,11 +13,10 @@ import jax
 import numpy as np
 
 from purejax_sc.acting.frames import Act, Memory, observation
-from purejax_sc.acting.policy import Actor
 from purejax_sc.config import Config
 from purejax_sc.envs.host import HostEnvs, HostStep
 from purejax_sc.results.files import RunError
-from purejax_sc.types import EnvSpec, Key, Observation, Sequence, Tree
+from purejax_sc.types import EnvSpec, Key, Observation, Params, Sequence, Tree
 
 ACTING = 1  # apart from the other uses of a key
 _AT_ONE_TIME = ("legal", "prev_action", "prev_reward", "valid")  # of an Observation: what no stack needs
@@ -52,9 +51,9 @@ class Actors:
         self._errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._published: list[tuple[Actor, int]] = []
+        self._published: list[tuple[Params, int]] = []
 
-    def publish(self, copies: list[Actor], updates: int) -> None:
+    def publish(self, copies: list[Params], updates: int) -> None:
         """Act from the next block on by the parameters after so many updates: one copy per actor, on its device."""
         self._published = [(copy, updates) for copy in copies]
 
@@ -104,10 +103,10 @@ class Actors:
         waited = 0.0
         while not self._stop.is_set():
             start = time.perf_counter()
-            actor, updates = self._published[index]
+            params, updates = self._published[index]
             carry = jax.device_get(memory.carry)
             for _ in range(self._config.train.sequence_length):
-                chosen, logits, memory, key = act(actor, memory, tape.obs, key)
+                chosen, logits, memory, key = act(params, memory, tape.obs, key)
                 action = np.asarray(chosen)
                 envs.send(action)
                 tape.add(action, np.asarray(logits), envs.recv())

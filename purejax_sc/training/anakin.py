@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from purejax_sc import memory
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import Actor, Policy, act, acting_params, make_actor, make_policy
+from purejax_sc.acting.policy import Policy, act, make_policy
 from purejax_sc.agent import muesli, transforms
 from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
@@ -87,7 +87,7 @@ def make_trainer(
     if not env.spec.two_player and config.arena != ArenaConfig():
         raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
     model = model or make_model(config, env.spec)
-    learner, policy = muesli.make_learner(config, model, env.spec, axis), make_policy(config, model, env.spec)
+    learner, policy = muesli.make_learner(config, model, env.spec, axis), make_policy(model)
     parts = Parts(config, env, model, policy, learner, axis)
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
     check_fits(config, parts.learner, row, free, "the device", num_seeds)
@@ -110,10 +110,9 @@ def _init(parts: Parts, key: Key) -> DeviceState:
 def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceState, dict[str, Array]]:
     config, env, _, policy, learner, axis = parts
     key, key_act, key_learn, key_shared = jax.random.split(state.key, 4)
-    actor = make_actor(config, state.learner, hyper)
     key_act = parts.own(key_act)
     driver, carry, fresh, ended = act(
-        env, policy, actor, state.driver, state.carry, key_act, hyper, config.train.sequence_length
+        env, policy, state.learner.target, state.driver, state.carry, key_act, hyper, config.train.sequence_length
     )
     rows = swap_time(fresh)
     ring = replay.add(state.replay, rows) if isinstance(state.replay, ReplayState) else ()
@@ -132,7 +131,7 @@ def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Arr
     config = parts.config
     if not parts.judged:
         return state, {"episode_return": jnp.array(jnp.nan)} if parts.env.spec.two_player else {}
-    params = acting_params(config, state.learner)
+    params = state.learner.target
     until = round(config.arena.earlier * config.num_updates)
     earlier = jax.tree.map(partial(jnp.where, state.learner.updates <= until), params, state.earlier)
     # the key goes on as if nothing had been drawn from it here
@@ -202,13 +201,13 @@ def make_chunk(trainer: Trainer) -> Callable[[DeviceState, Hyper, Array], tuple[
 def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
     """Shapes and dtypes of one stored row: a sequence without its batch axis."""
 
-    policy, num_steps = make_policy(config, model, env.spec), config.train.sequence_length
+    policy, num_steps = make_policy(model), config.train.sequence_length
 
     def make(key: Key) -> Sequence:
         key_params, key_env, key_act = jax.random.split(key, 3)
         driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
-        actor = Actor(model.init(key_params), jnp.ones(()))
-        return swap_time(act(env, policy, actor, driver, carry, key_act, config.hyper, num_steps)[2])
+        params = model.init(key_params)
+        return swap_time(act(env, policy, params, driver, carry, key_act, config.hyper, num_steps)[2])
 
     shapes = jax.eval_shape(make, jax.random.key(0))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)

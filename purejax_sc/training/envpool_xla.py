@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 
 from purejax_sc import memory, networks
 from purejax_sc.acting.frames import Memory, first_memory, make_act, observation
-from purejax_sc.acting.policy import Actor, make_actor, make_policy
+from purejax_sc.acting.policy import make_policy
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, Hyper
 from purejax_sc.envs.host import HostProgram, HostStep, first_step, next_step, stacked_spec
@@ -39,7 +39,7 @@ from purejax_sc.training.iteration import (
 )
 from purejax_sc.training.replay import ReplayState
 from purejax_sc.training.sizes import check_fits
-from purejax_sc.types import Array, EnvSpec, Key, Observation, Sequence, Tree
+from purejax_sc.types import Array, EnvSpec, Key, Observation, Params, Sequence, Tree
 
 ProgramState = TrainState[Array, ReplayState | Nothing]
 
@@ -79,7 +79,7 @@ class Driver:
         self._config, self._spec, self._layout = config, spec, layout
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen)
-        self._policy = make_policy(config, self._model, seen)
+        self._policy = make_policy(self._model)
         self._row = row_shapes(config, spec, self._model)
         self._hyper = as_arrays(config.hyper)
         self._live: Live | None = None
@@ -148,21 +148,21 @@ class Driver:
         """Act, store, learn once."""
         config, state = self._config, jax.tree.map(lambda x: x[0], states)
         key, key_learn = jax.random.split(state.key)
-        live, rows, steps = self._act(make_actor(config, state.learner, hyper), live, hyper)
+        live, rows, steps = self._act(state.learner.target, live, hyper)
         ring = replay.add(state.replay, rows) if config.replay_sequences else ()
         seen = partial(as_batch, num_frames=config.atari.stack)
         learner, metrics = learn(config, self._learner, state.learner, rows, ring, key_learn, hyper, seen)
         after = TrainState(learner, latest(state.driver, steps), (), ring, (), key)
         return jax.tree.map(lambda x: x[None], after), live, metrics | episodes(steps)
 
-    def _act(self, actor: Actor, live: Live, hyper: Hyper) -> tuple[Live, Sequence, HostStep]:
+    def _act(self, params: Params, live: Live, hyper: Hyper) -> tuple[Live, Sequence, HostStep]:
         """T steps: the games after them, their rows, and their statistics [T, B]."""
 
-        def pick(actor: Actor, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
-            return self._policy(actor, obs, carry, key, hyper)
+        def pick(params: Params, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
+            return self._policy(params, obs, carry, key, hyper)
 
         def step(live: Live, _: None) -> tuple[Live, Any]:
-            action, logits, memory, key = make_act(pick)(actor, live.memory, live.obs, live.key)
+            action, logits, memory, key = make_act(pick)(params, live.memory, live.obs, live.key)
             handle, played = self._games.recv(self._games.send(live.handle, action))
             after = next_step(live.step, *played, frames_per_step=self._games.frames_per_step)
             obs = observation(after, action, self._spec.num_actions)

@@ -57,7 +57,7 @@ def learn(
         fresh, key = x
         key_sample, key_update = jax.random.split(key)
         if config.replay_sequences:
-            fresh = join(config, fresh, replay.sample(ring, key_sample, config.replay_sequences), jnp)
+            fresh = join(fresh, replay.sample(ring, key_sample, config.replay_sequences), jnp)
         return learner.update(state, as_batch(fresh), key_update, hyper)
 
     num = config.updates_per_iteration
@@ -69,10 +69,8 @@ def learn(
     return state, jax.tree.map(jnp.mean, metrics)
 
 
-def join(config: Config, fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
+def join(fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
     """Fresh rows and replayed ones as one batch, with the arrays of `xp`: NumPy or jax.numpy."""
-    if config.replay.carry == "zero":  # N2
-        old = old._replace(carry=jax.tree.map(xp.zeros_like, old.carry))
     joined: Sequence = jax.tree.map(lambda a, b: xp.concatenate([a, b]), fresh, old)
     return joined
 

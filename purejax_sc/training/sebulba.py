@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from purejax_sc import memory, networks
 from purejax_sc.acting.frames import Memory, first_memory, make_act
-from purejax_sc.acting.policy import Actor, make_actor, make_policy
+from purejax_sc.acting.policy import make_policy
 from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Learner
 from purejax_sc.config import Config, ConfigError, Hyper
@@ -43,7 +43,7 @@ from purejax_sc.training.iteration import (
     replay_text,
 )
 from purejax_sc.training.sizes import check_fits
-from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Sequence, Tree
+from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 HostState = TrainState[np.ndarray, RingState | Nothing]
 
@@ -106,7 +106,7 @@ class Driver:
         self._devices = actor_devices(config, layout)
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
-        self._policy = make_policy(config, self._model, seen)
+        self._policy = make_policy(self._model)
         self._row = row_shapes(config, spec, self._model)
         check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]), "the device")
         path = Path(config.replay.file) if config.replay.file else None
@@ -117,7 +117,7 @@ class Driver:
             raise ConfigError(f"replay.file={path} exists: remove it, choose another, or --resume the run that made it")
         self._hyper = as_arrays(config.hyper)
         # a copy of what acts: the update donates the learner's state
-        self._acting = jax.jit(lambda learner: make_actor(config, jax.tree.map(lambda x: x[0], learner), self._hyper))
+        self._acting = jax.jit(lambda learner: jax.tree.map(lambda x: x[0], learner.target))
         self._actors: Actors | None = None
 
     @property
@@ -195,7 +195,7 @@ class Driver:
             batch = jax.tree.map(lambda x, each=each: x[each], rows)
             if config.replay_sequences:
                 rng = np.random.default_rng([config.seed, updates + i])
-                batch = join(config, batch, self._replay.sample(rng, config.replay_sequences), np)
+                batch = join(batch, self._replay.sample(rng, config.replay_sequences), np)
             yield jax.device_put(batch, sharding)
 
     def start(self, states: HostState, updates: int) -> Actors:
@@ -215,9 +215,9 @@ class Driver:
             )
         return actors
 
-    def _copies(self, learner: LearnerState) -> list[Actor]:
-        actor = self._acting(learner)
-        return [jax.device_put(actor, self._device(i)) for i in range(self._config.host.actors)]
+    def _copies(self, learner: LearnerState) -> list[Params]:
+        params = self._acting(learner)
+        return [jax.device_put(params, self._device(i)) for i in range(self._config.host.actors)]
 
     def _device(self, actor: int) -> Any:
         return self._devices[actor % len(self._devices)]
@@ -233,15 +233,15 @@ class Driver:
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), tree)
 
         learner, key = jax.eval_shape(self._init_row)
-        actor = jax.eval_shape(lambda learner: make_actor(self._config, learner, self._hyper), learner)
+        params = learner.target
         memory = jax.eval_shape(self._memory)
         num_envs = len(memory.stack)
         obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_envs, *x.shape[1:]), x.dtype), self._row.obs)
 
-        def pick(actor: Actor, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
-            return self._policy(actor, obs, carry, key, self._hyper)
+        def pick(params: Params, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
+            return self._policy(params, obs, carry, key, self._hyper)
 
-        return jax.jit(make_act(pick)).lower(*on_device((actor, memory, obs, key))).compile()
+        return jax.jit(make_act(pick)).lower(*on_device((params, memory, obs, key))).compile()
 
     def _init_row(self) -> tuple[LearnerState, Key]:
         key_learner, key = jax.random.split(jax.random.key(self._config.seed))

@@ -31,7 +31,11 @@ def check_fits(config: Config, learner: Learner, row: Sequence, memory: int, own
         ("the sequences of an acting phase", num_seeds * train.num_envs * one, batch | frame),
         ("the sequences of a batch", train.batch_sequences * one, batch | frame),
         ("the values of an update", states * (config.muesli.unroll + 1) * bins["muesli.bins"] * FLOAT, batch | bins),
-        ("the actions that are sampled", states * config.muesli.samples * FLOAT, _numbers(config, "muesli.samples")),
+        (
+            "the actions that are sampled",
+            states * config.muesli.num_action_samples * FLOAT,
+            _numbers(config, "muesli.num_action_samples"),
+        ),
         ("the imagined values", imagined * bins["muesli.bins"] * FLOAT, bins | _numbers(config, "sc.rollout_ratio")),
         ("the games of the arena", config.arena.games * one / train.sequence_length, _numbers(config, "arena.games")),
     ]
