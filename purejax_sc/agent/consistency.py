@@ -12,9 +12,9 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent import returns, rules
-from purejax_sc.agent.transforms import ILLEGAL, masked_logits, scale_gradient, with_uniform
-from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar
+from purejax_sc.agent import auxiliary, losses, returns, transforms
+from purejax_sc.agent.transforms import ILLEGAL, Counted, flat, masked_logits, scale_gradient, with_uniform
+from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar, Sequence
 
 # (k, policy logits [M, A] at z^k, key) -> (action vector [M, A], rho [M]): the imagination policy mu of step k + 1.
 Mu = Callable[[int, Array, Key], tuple[Array, Array]]
@@ -59,7 +59,7 @@ def imagine(
     for k, key_step in enumerate(jax.random.split(key, unroll)):
         a, rho = mu(k, jax.lax.stop_gradient(logits), key_step)
         z, reward_out = model.step(params.dynamics, params.reward, scale_gradient(zs[-1], gradient), a)
-        logits = rules.policy_within(model, params, z)
+        logits = auxiliary.masked_policy(model, params, z)
         zs.append(z)
         rewards.append(model.decode(reward_out))
         actions.append(a)
@@ -126,6 +126,24 @@ def sc_errors(
         scale = discount * scale
     target, end = scale_gradient((target, outputs[-1]), gates.target)
     return ScErrors(jnp.stack(prediction), target, end, scale)
+
+
+def sc_distance(loss: str, model: Model, errors: ScErrors, bins: int, bins_max: float) -> Array:
+    """Compute l_v(G, v) per term and rollout [n, M] (L12). Gates are already in the arguments.
+
+    cross_entropy:  G as a number against the predicted distribution (the paper's words). Where the means agree its
+                    gradient still narrows the prediction.
+    distributional: KL from the model's own distribution of values at z^K, moved so that its mean is G. Vanishes, with
+                    its gradient, where the distributions agree.
+    """
+    out, g = errors.prediction, errors.target
+    if loss == "cross_entropy":
+        return losses.cross_entropy(out, transforms.to_categorical(g, bins, bins_max))
+    # V-trace moves the mean; the spread is that of the end, discounted, whatever mu is.
+    scale = jnp.broadcast_to(errors.scale[:, None], g.shape)
+    moved = g - scale * jnp.broadcast_to(model.decode(errors.end), g.shape)
+    probs = jnp.broadcast_to(jax.nn.softmax(errors.end), out.shape)
+    return losses.divergence(out, transforms.shift_categorical(probs, moved, scale, bins_max))
 
 
 # Search control: the imagination policies of section 4.2.
@@ -226,6 +244,44 @@ def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
     if not rest:
         return every
     return jnp.concatenate([every, jax.random.choice(key, num_states, (rest,), replace=False)])
+
+
+def choose_starts(
+    control: Control,
+    unroll: int,
+    ratio: float,
+    e: Array,
+    logits: Array,
+    batch: Sequence,
+    valid: Counted,
+    epsilon: Scalar,
+    key: Key,
+    axis: str | None = None,
+) -> tuple[Array, Array, Counted, StartStates]:
+    """Choose the M states that rollouts start from, `ratio` of those of the batch.
+
+    Args:
+      e, logits: [T * B, ...], [T, B, A] encodings and policy logits of the batch.   valid: [T, B] its roots.
+
+    Returns:
+      e [M, ...], policy logits [M, A], the mask [M] of starts that count, and the facts that `control` needs.
+    """
+    logits, live, legal = flat(logits), flat(valid.mask), flat(batch.obs.legal[:-1])
+    actions, logits_mu = flat(batch.action)[None], None
+    if control.replays:
+        actions, logits_mu = (
+            jnp.stack([flat(losses.shift(x, k)) for k in range(unroll)]) for x in (batch.action, batch.logits)
+        )
+        # The K actions must stay inside their episode and sequence.
+        live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], unroll - 1).live[-1])
+    if ratio != 1:
+        index = choose_roots(key, e.shape[0], ratio)
+        e, logits, live, legal = (x[index] for x in (e, logits, live, legal))
+        actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
+    starts = StartStates(legal, actions, logits_mu, epsilon)
+    if control.replays or ratio != 1:
+        return e, logits, Counted(live, transforms.count_masks(live[None], axis).size), starts
+    return e, logits, Counted(live, valid.size), starts
 
 
 def perturb(key: Key, latent: Array, x: Scalar) -> Array:

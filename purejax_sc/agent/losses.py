@@ -9,7 +9,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.types import Array, Scalar
+from purejax_sc.types import Array, Scalar, Sequence
 
 
 class UnrollMasks(NamedTuple):
@@ -22,6 +22,18 @@ class UnrollMasks(NamedTuple):
 
     live: Array
     absorbed: Array
+
+
+def check_batch(batch: Sequence) -> None:
+    """Assert shapes and types of a batch, see `types.Sequence`: T transitions of B sequences, A actions."""
+    chex.assert_rank([batch.action, batch.logits], [2, 3])
+    (time, num), actions = batch.action.shape, batch.logits.shape[-1]
+    chex.assert_shape([batch.reward, batch.discount], (time, num))
+    chex.assert_shape([batch.logits, batch.obs.legal], [(time, num, actions), (time + 1, num, actions)])
+    chex.assert_shape([batch.obs.prev_action, batch.obs.prev_reward, batch.obs.first, batch.obs.valid], (time + 1, num))
+    chex.assert_equal_shape_prefix([batch.obs.frame, batch.obs.valid], 2)
+    chex.assert_type([batch.action, batch.logits, batch.reward, batch.discount], [int, float, float, float])
+    chex.assert_type([batch.obs.legal, batch.obs.first, batch.obs.valid], bool)
 
 
 def unroll_masks(discount_t: Array, valid: Array, unroll: int) -> UnrollMasks:
@@ -44,38 +56,6 @@ def unroll_masks(discount_t: Array, valid: Array, unroll: int) -> UnrollMasks:
         absorbed.append(absorbed[-1] | ends_here)
         live.append(live[-1] & ~ends_here & in_range & shift(valid, k))
     return UnrollMasks(jnp.stack(live), jnp.stack(absorbed))
-
-
-class Ends(NamedTuple):
-    """What a model is to say around the ends of episodes.
-
-    reward: [K, T, B] of the step from the state k; 0 from an absorbing state.
-    value:  [K + 1, T, B] of absorbing states; 0 where the state is none.
-    """
-
-    reward: Array
-    value: Array
-
-
-def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, absorbing: str) -> Ends:
-    """The rewards of an unroll, and the values beyond ends, by `muesli.absorbing` (N11). Arbitrary where masked.
-
-    zero:    an episode ends by its last reward R, and nothing is worth anything thereafter (Muesli).
-    outcome: the last reward is kept as a value. Values of absorbing states solve v = gamma v of the next, and 0 +
-             gamma v of the first is R. In self-play, where gamma is negative, v is in turn the R of one player and of
-             the other, as MuZero has it beyond the end of a board game: nothing hangs on knowing where that is.
-
-    Args:
-      reward: [T, B].   gamma: of one model step; not 0 for `outcome`.
-    """
-    rewards = jnp.stack([shift(reward, k) for k in range(len(masks.live) - 1)])
-    rewards = jnp.where(masks.absorbed[:-1], 0.0, rewards)
-    if absorbing == "zero":
-        return Ends(rewards, jnp.zeros(masks.live.shape, reward.dtype))
-    values = [jnp.zeros_like(reward)]
-    for k, beyond in enumerate(masks.absorbed[1:]):
-        values.append(jnp.where(beyond, (rewards[k] + values[k]) / gamma, 0.0))
-    return Ends(jnp.where(masks.absorbed[1:], 0.0, rewards), jnp.stack(values))
 
 
 def shift(x: Array, k: int) -> Array:

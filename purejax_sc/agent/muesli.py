@@ -1,28 +1,42 @@
 """Muesli with self-consistency: the learner, in the order of the paper's Algorithm 1.
 
-    targets   target network: one-step look-ahead q, Retrace or V-trace, moving moment, CMPO       no gradient
-    unroll    K real actions through the model: reward, value and policy losses
-    imagine   rollouts of the model under mu, and the self-consistency loss
-    optimise  Adam, the update clipped, a decaying learning rate; the target network follows
+    act            actions by the target network's policy
+    make_targets   target network: one-step q, Retrace or V-trace, moving moment, CMPO       no gradient
+    grounded_loss  the model along K real actions: six losses, one weighted sum              Eq. 2
+    sc_loss        the model in imagination under mu: v(z^k) against G_{k:K}                 Eq. 5 to 8
+    update         gradient, mean over devices, Adam, clip, learning rate; the target network follows
 
-Arrays are time-major: T transitions of B sequences. `M = T * B` roots are one flat batch wherever a network is called.
-Hessel et al. 2021 is "Muesli"; Farquhar et al. 2021 is "the paper"; labels such as L4 are the open questions of
-docs/algorithm.md.
+Arrays are time-major: T transitions of B sequences, M = T * B roots. Wherever a network is called the roots are one
+flat batch axis. Hessel et al. 2021 is "Muesli"; Farquhar et al. 2021 is "the paper". Labels such as L4 are the readings
+of docs/algorithm.md: where the papers leave a choice, the comment beside a label names the one that is made.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 import optax
 
-from purejax_sc.agent import consistency, losses, returns, rules, transforms
-from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, scale_gradient
+from purejax_sc.agent import auxiliary, consistency, losses, returns, transforms
+from purejax_sc.agent.losses import UnrollMasks, shift
+from purejax_sc.agent.transforms import Counted, flat, masked_logits, masked_mean, mean_over, steps_of
 from purejax_sc.config import Config, ConfigError, Hyper, MuesliConfig
-from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Model, Moment, Params, Scalar, Sequence
+from purejax_sc.types import (
+    Array,
+    EnvSpec,
+    Key,
+    LearnerState,
+    Model,
+    Moment,
+    Observation,
+    Params,
+    Scalar,
+    Sequence,
+    Tree,
+)
 
 Metrics = dict[str, Array]
 
@@ -37,23 +51,12 @@ class Learner(NamedTuple):
     update: Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Metrics]]
 
 
-class Targets(NamedTuple):
-    """What the grounded losses regress to. Constants.
+class Masks(NamedTuple):
+    """Entries that the losses are means over, each with its count (`transforms.Counted`).
 
-    policy: [T, B, A] CMPO weights by action.
-    value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
-    """
-
-    policy: Array
-    value: Array
-    adv: Array
-
-
-class Entries(NamedTuple):
-    """What the losses are means over.
-
-    valid: [T, B] the roots.   live, known: [K + 1, T, B] the states k model steps after a root of which the data tells
-    all, or all but the policy (`losses.UnrollMasks`: known is live or absorbed).
+    valid: [T, B] roots.
+    live:  [K + 1, T, B] states k model steps after a root that the data acts in: value, reward and policy are known.
+    known: [K + 1, T, B] those and the states beyond the end of an episode, whose reward and value are known.
     """
 
     valid: Counted
@@ -61,223 +64,23 @@ class Entries(NamedTuple):
     known: Counted
 
 
-class Inputs(NamedTuple):
-    """What every part of an update reads.
+class Targets(NamedTuple):
+    """Regression targets of the grounded losses (no gradient).
 
-    batch:   T transitions of B sequences.   entries: what its losses are means over.
-    hyper:   the numbers that may be traced.   axis: see `make_learner`.
-    gamma:   discount of one model step; negative in self-play, where the mover changes at every step.
+    policy: [T, B, A] pi_CMPO by action.   value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
     """
 
-    batch: Sequence
-    entries: Entries
-    hyper: Hyper
-    gamma: Scalar
-    axis: str | None = None
-
-
-class Roots(NamedTuple):
-    """The real states of a batch. e: [M, ...] encodings; logits: [T, B, A], masked."""
-
-    e: Array
-    logits: Array
-
-
-def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None = None) -> Learner:
-    """The one learner that every driver calls. It knows nothing of environments or replay.
-
-    axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
-    their gradients, as if one device held it all.
-
-    Raises ConfigError for what the model cannot show.
-    """
-    if config.muesli.reconstruct and (model.reconstruct is None or model.visible is None):
-        raise ConfigError(
-            "muesli.reconstruct needs a model with `reconstruct` and `visible` (types.Model): set it to 0"
-        )
-    if config.muesli.legal and model.rules is None:
-        raise ConfigError("muesli.legal=true needs a model with `rules` (types.Model): set it to false")
-    optimiser = optax.chain(optax.scale_by_adam(), optax.clip(UPDATE_CLIP))
-
-    def init(key: Key) -> LearnerState:
-        params = model.init(key)
-        target = jax.tree.map(jnp.copy, params)  # a copy: the driver donates both
-        return LearnerState(params, target, optimiser.init(params), transforms.init_moment(), jnp.zeros((), jnp.int32))
-
-    def update(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
-        key_targets, key_sc = jax.random.split(key)
-        gamma = -hyper.discount if spec.two_player else hyper.discount
-        inputs = Inputs(batch, count_entries(config.muesli, batch, axis), hyper, gamma, axis)
-        targets, moment, target_metrics = make_targets(config.muesli, model, state, inputs, key_targets)
-
-        def loss(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
-            terms, roots, metrics = grounded_terms(config.muesli, model, params, targets, inputs)
-            grounded = sum(terms.values(), start=jnp.zeros(()))
-            if config.sc.update == "none":
-                return grounded, metrics
-            sc, sc_metrics = sc_loss(config, model, sc_params, roots, inputs, key_sc)
-            return grounded + hyper.sc_weight * sc, metrics | sc_metrics
-
-        # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
-        # condition: a bare addition is compiled into the first, whose rounding a weight of 0 would then change.
-        loss_and_grads = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
-        (total, metrics), (grads, sc_grads) = loss_and_grads(state.params, state.params)
-        if config.sc.update != "none":
-            add = partial(jax.tree.map, jnp.add)
-            grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
-        grads, total, metrics, target_metrics = transforms.device_mean((grads, total, metrics, target_metrics), axis)
-        with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
-            steps, opt_state = optimiser.update(grads, state.opt_state)
-        rate = hyper.learning_rate * jnp.maximum(0.0, 1.0 - state.updates / config.num_updates)
-        params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
-        target = optax.incremental_update(params, state.target, hyper.target_rate)
-        metrics = (
-            {"loss": total} | metrics | target_metrics | {"grad_norm": optax.tree.norm(grads), "learning_rate": rate}
-        )
-        return LearnerState(params, target, opt_state, moment, state.updates + 1), metrics
-
-    return Learner(init, update)
-
-
-def count_entries(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -> Entries:
-    """The entries of a batch, counted over the devices that share it."""
-    masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], cfg.unroll)
-    entries: Entries = transforms.count_masks((masks.live[0], masks.live, masks.live | masks.absorbed), axis)
-    return Entries(*entries)
-
-
-# Targets
-
-
-def make_targets(
-    cfg: MuesliConfig, model: Model, state: LearnerState, inputs: Inputs, key: Key
-) -> tuple[Targets, Moment, Metrics]:
-    """Everything the grounded losses aim at, from the target network (Muesli sections 3 and 4)."""
-    batch, entries, hyper = inputs.batch, inputs.entries, inputs.hyper
-    check_batch(batch)
-    target, legal, valid = state.target, batch.obs.legal, batch.obs.valid
-    e, v_prior, logits_target = _root(model, target, batch)
-    log_prior = _log_prior(logits_target, batch.logits, legal, hyper)
-    q = _action_values(cfg, model, target, e, log_prior, batch.action, inputs.gamma, key)
-
-    # Returns are those of the prior, which also acts but for its mixture with the uniform policy (L6, L7).
-    rho = jnp.where(valid[:-1], _ratio(log_prior[:-1], batch.logits, batch.action), 0.0)
-    v_q = _expected_q(cfg, q, log_prior)
-    discount_t = hyper.discount * batch.discount
-    if cfg.returns == "retrace":
-        g = returns.retrace(batch.reward, discount_t, v_q[1:], q.taken[1:], rho[1:], hyper.lambda_)
-        value = v_q[:-1] + jnp.minimum(1.0, rho) * (g - q.taken)  # L4: of the state, from the return of its action
-    else:
-        value = returns.vtrace(v_prior[:-1], v_prior[1:], batch.reward, discount_t, rho, hyper.lambda_)
-        v_next = jnp.concatenate([hyper.lambda_ * value[1:] + (1 - hyper.lambda_) * v_prior[1:-1], v_prior[-1:]])
-        g = batch.reward + discount_t * v_next
-
-    adv = g - v_prior[:-1]  # N3: the baseline is the target network's value
-    square = transforms.device_mean(masked_mean(adv**2, *entries.valid), inputs.axis)
-    moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
-    sigma = transforms.moment_scale(moment)
-    policy, clipped = _cmpo(cfg, q, v_prior, sigma * hyper.cmpo_temperature, log_prior, hyper.cmpo_clip)
-    metrics = {
-        "sigma": sigma,
-        "rho": masked_mean(rho, *entries.valid),
-        "value_target": masked_mean(value, *entries.valid),
-        "adv_clipped": masked_mean(clipped, *entries.valid),
-    }
-    targets = Targets(policy[:-1], value, adv / sigma)
-    return jax.tree.map(jax.lax.stop_gradient, (targets, moment, metrics))
-
-
-def _root(model: Model, params: Params, batch: Sequence) -> tuple[Array, Array, Array]:
-    """e [(T + 1) B, ...], v [T + 1, B] and masked log-probabilities [T + 1, B, A] of a network at every state."""
-    time_batch = batch.obs.valid.shape
-    e = flat(model.encode(params.encoder, batch.obs, batch.carry)[0])
-    v = jnp.reshape(model.decode(model.root_value(params.root_value, e)), time_batch)
-    logits = jnp.reshape(model.root_policy(params.root_policy, e), (*time_batch, -1))
-    return e, v, jax.nn.log_softmax(masked_logits(logits, batch.obs.legal))
-
-
-def _log_prior(logits_target: Array, logits_mu: Array, legal: Array, hyper: Hyper) -> Array:
-    """log pi_prior [T + 1, B, A]: the target policy with a little of the behaviour and the uniform policy.
-
-    The last state has not been acted in: the target policy stands in for the behaviour there.
-    """
-    behaviour = jax.nn.softmax(jnp.concatenate([logits_mu, logits_target[-1:]]))
-    uniform = legal.astype(behaviour.dtype) / transforms.count_legal(legal, behaviour.dtype)
-    rest = 1.0 - hyper.prior_behaviour - hyper.prior_uniform
-    mixture = rest * jnp.exp(logits_target) + hyper.prior_behaviour * behaviour + hyper.prior_uniform * uniform
-    return masked_logits(jnp.log(mixture), legal)
-
-
-class ActionValues(NamedTuple):
-    """One-step look-ahead q(s, a) = r^1 + gamma v^1 of the target network (Muesli Eq. 14).
-
-    taken:   [T, B] of the actions of the data.
-    table:   [T + 1, B, A] of every action, or None where only samples were asked for.
-    actions, sampled: [N, T + 1, B] draws from the prior and their q, or None if nothing is estimated by sampling.
-    """
-
-    taken: Array
-    table: Any
-    actions: Any
-    sampled: Any
-
-
-def _action_values(
-    cfg: MuesliConfig, model: Model, target: Params, e: Array, log_prior: Array, action: Array, gamma: Scalar, key: Key
-) -> ActionValues:
-    """Look one model step ahead from every state e [(T + 1) B, ...], as many actions as the estimators need."""
-    num_actions, time_batch = log_prior.shape[-1], log_prior.shape[:-1]
-    z = model.start(target.dynamics, e)
-
-    def q_of(a: Array) -> Array:
-        z_1, reward = model.step(target.dynamics, target.reward, z, a)
-        return model.decode(reward) + gamma * model.decode(model.value(target.value, z_1))
-
-    actions: Any = None
-    sampled: Any = None
-    if cfg.num_action_samples:
-        actions = jax.random.categorical(key, log_prior, shape=(cfg.num_action_samples, *time_batch))
-    if num_actions <= cfg.num_action_samples + 1 or not cfg.num_action_samples:
-        # All actions cost no more than the samples: the samples are then read from the table.
-        every = jnp.broadcast_to(jnp.eye(num_actions)[:, None], (num_actions, e.shape[0], num_actions))
-        table = jnp.moveaxis(jnp.reshape(jax.vmap(q_of)(every), (num_actions, *time_batch)), 0, -1)
-        if actions is not None:
-            sampled = jnp.moveaxis(jnp.take_along_axis(table, jnp.moveaxis(actions, 0, -1), axis=-1), -1, 0)
-        return ActionValues(_pick(table[:-1], action), table, actions, sampled)
-    asked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
-    one_hot = jax.nn.one_hot(jnp.reshape(asked, (len(asked), -1)), num_actions)
-    q = jnp.reshape(jax.vmap(q_of)(one_hot), (len(asked), *time_batch))
-    return ActionValues(q[-1, :-1], None, actions, q[:-1])
-
-
-def _expected_q(cfg: MuesliConfig, q: ActionValues, log_prior: Array) -> Array:
-    """E_{A ~ prior}[q(s, A)] [T + 1, B], over all actions or by samples of the prior."""
-    if not cfg.num_action_samples:
-        return jnp.sum(jnp.exp(log_prior) * q.table, axis=-1)
-    return jnp.sum(q.sampled, axis=0) / cfg.num_action_samples
-
-
-def _cmpo(
-    cfg: MuesliConfig, q: ActionValues, v_prior: Array, unit: Array, log_prior: Array, clip: Scalar
-) -> tuple[Array, Array]:
-    """CMPO weights [T + 1, B, A], and the share [T, B] of advantages, in this unit, that the clip cut."""
-    if not cfg.num_action_samples:
-        adv = (q.table - v_prior[..., None]) / unit
-        return losses.cmpo_policy(log_prior, adv, clip), jnp.mean(jnp.abs(adv[:-1]) > clip, axis=-1)
-    adv = (q.sampled - v_prior[None]) / unit
-    weights = losses.cmpo_sampled(q.actions, adv, log_prior.shape[-1], clip)
-    return weights, jnp.mean(jnp.abs(adv[:, :-1]) > clip, axis=0)
-
-
-# Grounded losses
+    policy: Array
+    value: Array
+    adv: Array
 
 
 class Unrolled(NamedTuple):
-    """Outputs of K model steps from M roots, the steps one after the other.
+    """Outputs of K model steps from M roots, one step after the other.
 
-    reward: of the steps k = 0 .. K - 1 [K * M, bins].   value [K * M, bins], policy [K * M, A]: at k = 1 .. K.
-    legal: [K * M, A] logits that an action is legal at k = 1 .. K; None of a model that does not say.
-    z: [(K + 1) * M, ...] the states of the model at k = 0 .. K.
+    reward: [K * M, bins] of the steps from k = 0 .. K - 1.   value: [K * M, bins], policy: [K * M, A] at k = 1 .. K.
+    legal:  [K * M, A] logits that an action is legal at k = 1 .. K; None if the model does not predict it.
+    z:      [(K + 1) * M, ...] model states at k = 0 .. K.
     """
 
     reward: Array
@@ -287,311 +90,358 @@ class Unrolled(NamedTuple):
     z: Array
 
 
-class UnrollTargets(NamedTuple):
-    """What the model is trained to say. Constants.
+# Acting
 
-    value: [K + 1, T, B] raw.   reward: [K, T, B] raw.   policy: [K, T, B, A], of k = 1 .. K.
+
+def act(
+    model: Model, params: Params, obs: Observation, carry: Tree, key: Key, hyper: Hyper
+) -> tuple[Array, Array, Tree]:
+    """Sample actions from the policy, with a share `hyper.explore` of uniform ones.
+
+    Args:
+      params: those of the target network: the prior acts (L7).
+      obs:    [B, ...].   carry: recurrent state of the encoder before it.
+
+    Returns:
+      Actions int32 [B], the logits [B, A] they were drawn by, and the carry after the observation.
     """
+    e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
+    logits = masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal)
 
-    value: Array
-    reward: Array
-    policy: Array
+    def explored(logits: Array) -> Array:
+        mu = transforms.with_uniform(jax.nn.softmax(logits), obs.legal, hyper.explore)
+        return masked_logits(jnp.log(mu), obs.legal)
 
-
-class Grounded(NamedTuple):
-    """Losses before their weights. pg, cmpo, value: [] of the root.   reward_k, value_k, policy_k: [K] of the model."""
-
-    pg: Array
-    cmpo: Array
-    value: Array
-    reward_k: Array
-    value_k: Array
-    policy_k: Array
+    # Under a condition: mixing in a share of 0 would round the policy.
+    logits = jax.lax.cond(hyper.explore > 0, explored, lambda logits: logits, logits)
+    return jax.random.categorical(key, logits), logits, carry
 
 
-def grounded_terms(
-    cfg: MuesliConfig, model: Model, params: Params, targets: Targets, inputs: Inputs
-) -> tuple[dict[str, Array], Roots, Metrics]:
-    """Policy gradient, CMPO and value at the root; reward, value and policy over K model steps: the weighted terms of
-    paper Eq. 2, whose sum is the loss."""
-    batch, hyper = inputs.batch, inputs.hyper
-    check_batch(batch)
+# Targets
+
+
+def make_targets(
+    cfg: MuesliConfig,
+    model: Model,
+    state: LearnerState,
+    batch: Sequence,
+    masks: Masks,
+    hyper: Hyper,
+    gamma: Scalar,
+    key: Key,
+    axis: str | None = None,
+) -> tuple[Targets, Moment, Metrics]:
+    """Compute all targets of the grounded losses from the target network (Muesli sections 3 and 4).
+
+    Args:
+      gamma: discount of one model step; negative in self-play, where the player to move changes at every step.
+      axis:  mesh axis along which devices share the batch, see `make_learner`.
+
+    Returns:
+      The targets, the second moment of the advantages with this batch, metrics.
+    """
+    losses.check_batch(batch)
+    target = state.target
+    time_batch, valid = batch.obs.valid.shape, batch.obs.valid[:-1]
+    e = flat(model.encode(target.encoder, batch.obs, batch.carry)[0])  # of all T + 1 states
+    v = jnp.reshape(model.decode(model.root_value(target.root_value, e)), time_batch)
+    logits = jnp.reshape(model.root_policy(target.root_policy, e), (*time_batch, -1))
+    log_prior = _log_prior(jax.nn.log_softmax(masked_logits(logits, batch.obs.legal)), batch, hyper)
+    q_taken, q, actions = _action_values(cfg.num_action_samples, model, target, e, log_prior, batch.action, gamma, key)
+
+    # Returns of the prior (L6) from data of the behaviour policy.
+    rho = jnp.where(valid, transforms.importance_ratio(log_prior[:-1], batch.logits, batch.action), 0.0)
+    discount_t = hyper.discount * batch.discount
+    if cfg.returns == "retrace":
+        v_q = jnp.sum(jnp.exp(jax.nn.log_softmax(log_prior)) * q, axis=-1) if actions is None else jnp.mean(q, axis=0)
+        g = returns.retrace(batch.reward, discount_t, v_q[1:], q_taken[1:], rho[1:], hyper.lambda_)
+        value = v_q[:-1] + jnp.minimum(1.0, rho) * (g - q_taken)  # L4: from the return of the action to the state's
+    else:
+        value = returns.vtrace(v[:-1], v[1:], batch.reward, discount_t, rho, hyper.lambda_)
+        v_next = jnp.concatenate([hyper.lambda_ * value[1:] + (1 - hyper.lambda_) * v[1:-1], v[-1:]])
+        g = batch.reward + discount_t * v_next
+
+    adv = g - v[:-1]  # N3: the baseline is the target network's value
+    square = transforms.device_mean(masked_mean(adv**2, *masks.valid), axis)
+    moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
+    sigma = transforms.moment_scale(moment)
+    unit = sigma * hyper.cmpo_temperature
+    if actions is None:
+        adv_q = (q - v[..., None]) / unit
+        policy = losses.cmpo_policy(log_prior, adv_q, hyper.cmpo_clip)
+        clipped = jnp.mean(jnp.abs(adv_q[:-1]) > hyper.cmpo_clip, axis=-1)
+    else:
+        adv_q = (q - v[None]) / unit
+        policy = losses.cmpo_sampled(actions, adv_q, log_prior.shape[-1], hyper.cmpo_clip)
+        clipped = jnp.mean(jnp.abs(adv_q[:, :-1]) > hyper.cmpo_clip, axis=0)
+    means = {"rho": rho, "value_target": value, "adv_clipped": clipped}
+    metrics = {"sigma": sigma} | {name: masked_mean(x, *masks.valid) for name, x in means.items()}
+    return jax.tree.map(jax.lax.stop_gradient, (Targets(policy[:-1], value, adv / sigma), moment, metrics))
+
+
+def _log_prior(log_target: Array, batch: Sequence, hyper: Hyper) -> Array:
+    """log pi_prior [T + 1, B, A]: the target policy with a little of the behaviour and of the uniform policy.
+
+    The last state has not been acted in: the target policy stands in for the behaviour there.
+    """
+    legal = batch.obs.legal
+    behaviour = jax.nn.softmax(jnp.concatenate([batch.logits, log_target[-1:]]))
+    uniform = legal.astype(behaviour.dtype) / transforms.count_legal(legal, behaviour.dtype)
+    rest = 1.0 - hyper.prior_behaviour - hyper.prior_uniform
+    mixture = rest * jnp.exp(log_target) + hyper.prior_behaviour * behaviour + hyper.prior_uniform * uniform
+    return masked_logits(jnp.log(mixture), legal)
+
+
+def _action_values(
+    num_samples: int, model: Model, target: Params, e: Array, log_prior: Array, action: Array, gamma: Scalar, key: Key
+) -> tuple[Array, Array, Array | None]:
+    """Compute q(s, a) = r^1 + gamma v^1 by one model step from every state e [(T + 1) B, ...] (Muesli Eq. 14).
+
+    Returns:
+      q of the actions taken [T, B]; then q of every action [T + 1, B, A] and None, or with num_samples = N > 0 draws
+      from the prior, q of these [N, T + 1, B] and the actions int [N, T + 1, B].
+    """
+    num_actions, time_batch = log_prior.shape[-1], log_prior.shape[:-1]
+    z = model.start(target.dynamics, e)
+
+    def q_of(a: Array) -> Array:
+        z_1, reward = model.step(target.dynamics, target.reward, z, a)
+        return model.decode(reward) + gamma * model.decode(model.value(target.value, z_1))
+
+    actions = jax.random.categorical(key, log_prior, shape=(num_samples, *time_batch)) if num_samples else None
+    if actions is None or num_actions <= num_samples + 1:  # all actions cost no more than the samples
+        every = jnp.broadcast_to(jnp.eye(num_actions)[:, None], (num_actions, e.shape[0], num_actions))
+        table = jnp.moveaxis(jnp.reshape(jax.vmap(q_of)(every), (num_actions, *time_batch)), 0, -1)
+        q_taken = transforms.at_action(table[:-1], action)
+        return q_taken, table if actions is None else jax.vmap(partial(transforms.at_action, table))(actions), actions
+    asked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
+    one_hot = jax.nn.one_hot(jnp.reshape(asked, (num_samples + 1, -1)), num_actions)
+    q = jnp.reshape(jax.vmap(q_of)(one_hot), (num_samples + 1, *time_batch))
+    return q[-1, :-1], q[:-1], actions
+
+
+# The model along the data
+
+
+def grounded_loss(
+    cfg: MuesliConfig,
+    model: Model,
+    params: Params,
+    batch: Sequence,
+    targets: Targets,
+    masks: Masks,
+    hyper: Hyper,
+    gamma: Scalar,
+) -> tuple[Array, Array, Array, Metrics]:
+    """Compute the Muesli loss: policy and value at the root; reward, value and policy over K model steps (Eq. 2).
+
+    Returns:
+      The loss [], encodings e [M, ...] and masked policy logits [T, B, A] of the roots, metrics.
+    """
+    losses.check_batch(batch)
     obs = jax.tree.map(lambda x: x[:-1], batch.obs)
     e = flat(model.encode(params.encoder, obs, batch.carry)[0])
     logits = jnp.reshape(model.root_policy(params.root_policy, e), (*batch.action.shape, -1))
     logits = masked_logits(logits, obs.legal)
     out_v0 = model.root_value(params.root_value, e)
-    out = _unroll(cfg, model, params, e, batch.action, logits.shape[-1])
-    wanted = _unroll_targets(cfg, inputs, targets, logits)
-    grounded = _grounded_losses(cfg, logits, out_v0, out, targets, wanted, inputs)
-    terms = _weighted(cfg, hyper, grounded)
-    metrics = _loss_metrics(grounded, logits, targets, inputs)
-    metrics |= _value_metrics(model, out_v0, out.value, wanted.value, inputs.entries)
-    if cfg.reconstruct:
-        loss, shown = _reconstruction(cfg, model, params, out.z, inputs)
-        terms["reconstruction"] = hyper.reconstruction_weight * loss
-        metrics |= {"loss_reconstruction": loss} | shown
-    if cfg.legal:
-        loss, told = _legality(cfg, out, inputs)
-        terms["legal"] = hyper.reconstruction_weight * loss
-        metrics |= {"loss_legal": loss} | told
-    return terms, Roots(e, logits), metrics
-
-
-def _grounded_losses(
-    cfg: MuesliConfig,
-    logits: Array,
-    out_v0: Array,
-    out: Unrolled,
-    targets: Targets,
-    wanted: UnrollTargets,
-    inputs: Inputs,
-) -> Grounded:
-    """Means over the batch. logits: [T, B, A] and out_v0: [M, bins] of the root; out: of the model."""
-    batch, entries = inputs.batch, inputs.entries
+    out = unroll(cfg, model, params, e, batch.action, logits.shape[-1])
+    v_target, r_target, pi_target = _unroll_targets(cfg, batch, targets, masks, logits, gamma)
 
     def categorical(out: Array, target: Array) -> Array:
         probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max)
         return losses.cross_entropy(out, probs)
 
-    def per_step(loss: Array, entries: Counted) -> Array:
-        """Mean over the entries of every model step: [K * M] -> [K]."""
-        return jax.vmap(masked_mean)(jnp.reshape(loss, entries.mask.shape), *entries)
+    # One number per root [M], or per model step and root [K * M], until the means below.
+    rho = transforms.importance_ratio(jax.nn.log_softmax(logits), batch.logits, batch.action)
+    pg = losses.policy_gradient(logits, batch.action, jnp.minimum(1.0, rho), targets.adv)  # L14
+    cmpo = losses.cross_entropy(logits, targets.policy)
+    value = categorical(out_v0, v_target[0])
+    model_value = categorical(out.value, flat(v_target[1:]))
+    reward = categorical(out.reward, flat(r_target))
+    model_policy = losses.cross_entropy(out.policy, flat(flat(pi_target)))
 
-    def mean(loss: Array) -> Array:
-        return masked_mean(loss, *entries.valid)
-
-    rho = _ratio(jax.nn.log_softmax(logits), batch.logits, batch.action)
-    weight = jnp.minimum(1.0, rho)  # L14: clipped at 1
-    return Grounded(
-        pg=mean(losses.policy_gradient(logits, batch.action, weight, targets.adv)),
-        cmpo=mean(losses.cross_entropy(logits, targets.policy)),
-        value=mean(jnp.reshape(categorical(out_v0, wanted.value[0]), batch.action.shape)),
-        reward_k=per_step(categorical(out.reward, flat(wanted.reward)), _steps(entries.known, 0, -1)),
-        value_k=per_step(categorical(out.value, flat(wanted.value[1:])), _steps(entries.known, 1, None)),
-        policy_k=per_step(losses.cross_entropy(out.policy, flat(flat(wanted.policy))), _steps(entries.live, 1, None)),
+    loss_pg, loss_cmpo, loss_value = (mean_over(x, masks.valid) for x in (pg, cmpo, value))
+    loss_model_value = mean_over(model_value, steps_of(masks.known, 1, None))  # [K]
+    loss_reward = mean_over(reward, steps_of(masks.known, 0, -1))
+    loss_model_policy = mean_over(model_policy, steps_of(masks.live, 1, None))
+    per_step = 1 / cfg.unroll  # L2: the root's loss, and the mean of those of the model steps
+    loss = (
+        hyper.pg_weight * loss_pg
+        + hyper.cmpo_weight * loss_cmpo
+        + hyper.model_policy_weight * jnp.mean(loss_model_policy)
+        + hyper.value_weight * loss_value
+        + hyper.model_value_weight * per_step * jnp.sum(loss_model_value)
+        + hyper.reward_weight * per_step * jnp.sum(loss_reward)
     )
+    per_k = {"loss_model_policy": loss_model_policy, "loss_model_value": loss_model_value, "loss_reward": loss_reward}
+    metrics = {"loss_pg": loss_pg, "loss_cmpo": loss_cmpo, "loss_value": loss_value}
+    metrics |= {name: jnp.mean(x) for name, x in per_k.items()} | _policy_metrics(logits, targets.policy, masks)
+    metrics |= _value_metrics(model, out_v0, out.value, v_target, masks)
+    if cfg.reconstruct or cfg.legal:
+        asked = masks.live if cfg.absorbing == "outcome" else masks.known
+        extra, shown = auxiliary.auxiliary_loss(model, params, out.z, out.legal, batch, masks.live, asked)
+        loss, metrics = loss + hyper.reconstruction_weight * extra, metrics | shown
+    return loss, e, logits, metrics
 
 
-def _loss_metrics(x: Grounded, logits: Array, targets: Targets, inputs: Inputs) -> Metrics:
-    log_pi = jax.nn.log_softmax(logits)
-    entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
-    return {
-        "loss_pg": x.pg,
-        "loss_cmpo": x.cmpo,
-        "loss_model_policy": jnp.mean(x.policy_k),
-        "loss_value": x.value,
-        "loss_model_value": jnp.mean(x.value_k),
-        "loss_reward": jnp.mean(x.reward_k),
-        "entropy": masked_mean(entropy, *inputs.entries.valid),
-        "kl_cmpo": masked_mean(_kl(targets.policy, log_pi), *inputs.entries.valid),
-    }
-
-
-def _unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
-    """K model steps from every root e [M, ...] along the actions [T, B] of the data (the model of paper Eq. 2)."""
+def unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Array, num_actions: int) -> Unrolled:
+    """Roll the model K steps from every root e [M, ...] along the actions [T, B] of the data (the model in Eq. 2)."""
     # Past the end of a sequence the shifted actions wrap around: random padding under the masks.
     one_hot = jax.nn.one_hot(action, num_actions)
     z = model.start(params.dynamics, e)
     zs, rewards = [z], []
     for k in range(cfg.unroll):
-        a = flat(losses.shift(one_hot, k))
-        z, out = model.step(params.dynamics, params.reward, scale_gradient(z, DYNAMICS_GRADIENT), a)
+        a = flat(shift(one_hot, k))
+        z, out = model.step(params.dynamics, params.reward, transforms.scale_gradient(z, DYNAMICS_GRADIENT), a)
         zs.append(z)
         rewards.append(out)
     z_all, z_later = jnp.concatenate(zs), jnp.concatenate(zs[1:])
     # Distillation (the auxiliary-only agents) must not shape the representation: the latents are fixed there.
-    z_policy = scale_gradient(z_later, 0 if cfg.model_policy == "distill" else 1)
-    out_pi, legal = rules.policy_and_rules(model, params, z_policy)
+    z_policy = transforms.scale_gradient(z_later, 0 if cfg.model_policy == "distill" else 1)
+    out_pi, legal = auxiliary.policy_and_legality(model, params, z_policy)
     return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_later), out_pi, legal, z_all)
 
 
-def _unroll_targets(cfg: MuesliConfig, inputs: Inputs, targets: Targets, logits: Array) -> UnrollTargets:
-    """The targets of the K steps after every root. Around the ends of episodes they are those of `follow_ends`."""
-    k_max, (live, _), (known, _) = cfg.unroll, inputs.entries.live, inputs.entries.known
-    ends = losses.follow_ends(inputs.batch.reward, losses.UnrollMasks(live, known & ~live), inputs.gamma, cfg.absorbing)
-    values = [losses.shift(targets.value, k) for k in range(k_max + 1)]
-    distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
-    policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
-    return UnrollTargets(jnp.where(live, jnp.stack(values), ends.value), ends.reward, jnp.stack(policies))
+def _unroll_targets(
+    cfg: MuesliConfig, batch: Sequence, targets: Targets, masks: Masks, logits: Array, gamma: Scalar
+) -> tuple[Array, Array, Array]:
+    """Shift the targets along the model steps: value [K + 1, T, B], reward [K, T, B], policy [K, T, B, A]."""
+    live, known = masks.live.mask, masks.known.mask
+    ends = auxiliary.follow_ends(batch.reward, UnrollMasks(live, known & ~live), gamma, cfg.absorbing)
+    value = jnp.stack([shift(targets.value, k) for k in range(cfg.unroll + 1)])
+    policy = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
+    policies = jnp.stack([shift(policy, k) for k in range(1, cfg.unroll + 1)])
+    return jnp.where(live, value, ends.value), ends.reward, policies
 
 
-def _reconstruction(cfg: MuesliConfig, model: Model, params: Params, z: Array, inputs: Inputs) -> tuple[Array, Metrics]:
-    """How far the states z [(K + 1) * M, ...] are from showing the observations k steps on (N10): the cross-entropy of
-    their bits, summed over an observation and a mean over k.
+# The model in imagination
 
-    Beyond the end of an episode they have to show nothing, or, where values go on there (N11), may show anything.
 
-    reconstructed_k: share of the observations that are shown without a mistake.
+def sc_loss(
+    config: Config,
+    model: Model,
+    params: Params,
+    e: Array,
+    logits: Array,
+    batch: Sequence,
+    masks: Masks,
+    hyper: Hyper,
+    gamma: Scalar,
+    key: Key,
+    axis: str | None = None,
+) -> tuple[Array, Metrics]:
+    """Compute L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gates (Eq. 8).
+
+    Args:
+      e, logits: [M, ...], [T, B, A] encodings and masked policy logits of the roots, from `grounded_loss`.
     """
-    assert model.reconstruct is not None  # `make_learner` has looked
-    assert model.visible is not None
-    frame, (_, live, known) = model.visible(inputs.batch.obs.frame[:-1]), inputs.entries
-    frames = jnp.stack([losses.shift(frame, k) for k in range(cfg.unroll + 1)])  # [K + 1, T, B, ..., planes]
-    points = tuple(range(live.mask.ndim, frames.ndim))
-    bits = frames & jnp.expand_dims(live.mask, points)
-    logits = jnp.reshape(model.reconstruct(params.dynamics, z), bits.shape)
-    loss = jnp.sum(losses.binary_cross_entropy(logits, bits), axis=points)
-    right = jnp.all((logits > 0) == bits, axis=points).astype(loss.dtype)
-    mean = jax.vmap(masked_mean)
-    shown, asked = mean(right, *live), live if cfg.absorbing == "outcome" else known
-    return jnp.mean(mean(loss, *asked)), {f"reconstructed_{k}": shown[k] for k in range(cfg.unroll + 1)}
+    cfg = config.sc
+    chex.assert_equal_shape([logits, batch.logits])
+    key_roots, key_noise, key_rollout = jax.random.split(key, 3)
+    e, logits, live, starts = consistency.choose_starts(
+        cfg.control, cfg.unroll, cfg.rollout_ratio, e, logits, batch, masks.valid, hyper.epsilon, key_roots, axis
+    )
+    if cfg.noise_on == "encoding":  # N7
+        e = consistency.perturb(key_noise, e, hyper.latent_noise)
+        logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
+    z_0, mu = model.start(params.dynamics, e), cfg.control.make(starts)
+    rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, DYNAMICS_GRADIENT)
+    # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
+    gates = cfg.gates if hyper.gates is None else hyper.gates
+    errors = consistency.sc_errors(model, params, rollout, gamma, gates, include_last=cfg.include_last)
+    mean = jax.vmap(lambda x: masked_mean(x, *live))  # [n, M] -> [n]
+    distance = consistency.sc_distance(cfg.loss, model, errors, config.muesli.bins, config.muesli.bins_max)
+    loss = jnp.mean(mean(distance))  # L3: over k
+    td = mean(jnp.abs(jax.vmap(model.decode)(errors.prediction) - errors.target))
+    return loss, {"loss_sc": loss} | {f"sc_error_{k + 1}": td[k] for k in range(td.shape[0])}
 
 
-def _legality(cfg: MuesliConfig, out: Unrolled, inputs: Inputs) -> tuple[Array, Metrics]:
-    """How far the states of the model are from saying which actions are legal k = 1 .. K steps on (N12): the
-    cross-entropy, summed over the actions of a state and a mean over k. Beyond an end they may say anything.
+# The update
 
-    legal_k: share of the states of which all legal actions are told, and no others.
+
+def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None = None) -> Learner:
+    """Build the one learner that every driver calls. It knows nothing of environments or replay.
+
+    Args:
+      axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
+        their gradients, as if one device held it all.
+
+    Raises ConfigError for an auxiliary task that the model lacks.
     """
-    assert out.legal is not None  # `make_learner` has looked
-    depths, live = range(1, cfg.unroll + 1), _steps(inputs.entries.live, 1, None)
-    legal = jnp.stack([losses.shift(inputs.batch.obs.legal[:-1], k) for k in depths])  # [K, T, B, A]
-    logits = jnp.reshape(out.legal, legal.shape)
-    loss = jnp.sum(losses.binary_cross_entropy(logits, legal), axis=-1)
-    right = jnp.all((logits > 0) == legal, axis=-1).astype(loss.dtype)
-    mean = jax.vmap(masked_mean)
-    told = mean(right, *live)
-    return jnp.mean(mean(loss, *live)), {f"legal_{k}": told[k - 1] for k in depths}
+    if config.muesli.reconstruct and (model.reconstruct is None or model.visible is None):
+        raise ConfigError(
+            "muesli.reconstruct needs a model with `reconstruct` and `visible` (types.Model): set it to 0"
+        )
+    if config.muesli.legal and model.rules is None:
+        raise ConfigError("muesli.legal=true needs a model with `rules` (types.Model): set it to false")
+    cfg, uses_sc = config.muesli, config.sc.update != "none"
+    optimiser = optax.chain(optax.scale_by_adam(), optax.clip(UPDATE_CLIP))
+
+    def init(key: Key) -> LearnerState:
+        params = model.init(key)
+        target = jax.tree.map(jnp.copy, params)  # a copy: the driver donates both
+        return LearnerState(params, target, optimiser.init(params), transforms.init_moment(), jnp.zeros((), jnp.int32))
+
+    def update(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
+        key_targets, key_sc = jax.random.split(key)
+        gamma, masks = (-hyper.discount if spec.two_player else hyper.discount), count_masks(cfg, batch, axis)
+        targets, moment, target_metrics = make_targets(cfg, model, state, batch, masks, hyper, gamma, key_targets, axis)
+
+        def loss_fn(params: Params, sc_params: Params) -> tuple[Array, Metrics]:
+            loss, e, logits, metrics = grounded_loss(cfg, model, params, batch, targets, masks, hyper, gamma)
+            if not uses_sc:
+                return loss, metrics
+            sc, sc_metrics = sc_loss(config, model, sc_params, e, logits, batch, masks, hyper, gamma, key_sc, axis)
+            return loss + hyper.sc_weight * sc, metrics | sc_metrics
+
+        # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
+        # condition: a bare addition is compiled into the first, whose rounding a weight of 0 would then change.
+        (loss, metrics), (grads, sc_grads) = jax.value_and_grad(loss_fn, (0, 1), has_aux=True)(
+            state.params, state.params
+        )
+        if uses_sc:
+            add = partial(jax.tree.map, jnp.add)
+            grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
+        grads, loss, metrics, target_metrics = transforms.device_mean((grads, loss, metrics, target_metrics), axis)
+        with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
+            steps, opt_state = optimiser.update(grads, state.opt_state)
+        rate = hyper.learning_rate * jnp.maximum(0.0, 1.0 - state.updates / config.num_updates)
+        params = jax.tree.map(lambda p, step: p - rate * step, state.params, steps)
+        target = optax.incremental_update(params, state.target, hyper.target_rate)
+        metrics = {"loss": loss} | metrics | target_metrics
+        metrics |= {"grad_norm": optax.tree.norm(grads), "learning_rate": rate}
+        return LearnerState(params, target, opt_state, moment, state.updates + 1), metrics
+
+    return Learner(init, update)
 
 
-def _steps(entries: Counted, first: int, end: int | None) -> Counted:
-    return Counted(entries.mask[first:end], entries.size[first:end])
+def count_masks(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -> Masks:
+    """Make the masks of a batch, counted over the devices that share it."""
+    masks = losses.unroll_masks(batch.discount, batch.obs.valid[:-1], cfg.unroll)
+    return Masks(*transforms.count_masks((masks.live[0], masks.live, masks.live | masks.absorbed), axis))
 
 
-def _weighted(cfg: MuesliConfig, hyper: Hyper, x: Grounded) -> dict[str, Array]:
-    """The losses with their weights (paper Eq. 2)."""
-    scale_k = 1 / cfg.unroll  # L2: the root's losses and the mean of the model's
-    return {
-        "pg": hyper.pg_weight * x.pg,
-        "cmpo": hyper.cmpo_weight * x.cmpo,
-        "model_policy": hyper.model_policy_weight * jnp.mean(x.policy_k),
-        "value": hyper.value_weight * x.value,
-        "model_value": hyper.model_value_weight * scale_k * jnp.sum(x.value_k),
-        "reward": hyper.reward_weight * scale_k * jnp.sum(x.reward_k),
-    }
+# Metrics
 
 
-def _value_metrics(model: Model, out_v0: Array, out_v: Array, v_target: Array, entries: Entries) -> Metrics:
-    """How far the values are off, in raw units, by k: a degenerate self-consistent model shows here.
+def _policy_metrics(logits: Array, pi_cmpo: Array, masks: Masks) -> Metrics:
+    """Entropy of the policy, and KL of the (normalised) CMPO policy from it."""
+    log_pi = jax.nn.log_softmax(logits)
+    entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
+    probs = pi_cmpo / jnp.sum(pi_cmpo, axis=-1, keepdims=True)
+    kl = jnp.sum(probs * (jnp.log(jnp.maximum(probs, 1e-30)) - log_pi), axis=-1)
+    return {"entropy": mean_over(entropy, masks.valid), "kl_cmpo": mean_over(kl, masks.valid)}
+
+
+def _value_metrics(model: Model, out_v0: Array, out_v: Array, v_target: Array, masks: Masks) -> Metrics:
+    """Errors of the values in raw units, by k: a degenerate self-consistent model shows here.
 
     value_error_k: mean |v^k - V_{t+k}|.   root_gap_k: mean |v^k - v^0 of the real state k steps on|, two predictions of
     the same network, without the noise of returns and without the zeros beyond the ends of episodes.
     """
     v = jnp.reshape(model.decode(jnp.concatenate([out_v0, out_v])), v_target.shape)
-    error = jax.vmap(masked_mean)(jnp.abs(v - v_target), *entries.known)
-    there = jnp.stack([losses.shift(v[0], k) for k in range(1, v.shape[0])])
-    gap = jax.vmap(masked_mean)(jnp.abs(v[1:] - there), *_steps(entries.live, 1, None))
+    error = mean_over(jnp.abs(v - v_target), masks.known)
+    there = jnp.stack([shift(v[0], k) for k in range(1, v.shape[0])])
+    gap = mean_over(jnp.abs(v[1:] - there), steps_of(masks.live, 1, None))
     metrics = {f"value_error_{k}": error[k] for k in range(error.shape[0])}
     return metrics | {f"root_gap_{k + 1}": gap[k] for k in range(gap.shape[0])}
-
-
-# Self-consistency
-
-
-def sc_loss(
-    config: Config, model: Model, params: Params, roots: Roots, inputs: Inputs, key: Key
-) -> tuple[Array, Metrics]:
-    """L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gate table (Eq. 8)."""
-    check_batch(inputs.batch)
-    chex.assert_equal_shape([roots.logits, inputs.batch.logits])
-    cfg, hyper = config.sc, inputs.hyper
-    key_roots, key_noise, key_rollout = jax.random.split(key, 3)
-    e, logits, live, starts = _choose_starts(config, roots, inputs, key_roots)
-    if cfg.noise_on == "encoding":  # N7
-        e = consistency.perturb(key_noise, e, hyper.latent_noise)
-        logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
-    z_0 = model.start(params.dynamics, e)
-    mu = cfg.control.make(starts)
-    rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, DYNAMICS_GRADIENT)
-    # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
-    gates = cfg.gates if hyper.gates is None else hyper.gates
-    errors = consistency.sc_errors(model, params, rollout, inputs.gamma, gates, include_last=cfg.include_last)
-    mean = jax.vmap(lambda x: masked_mean(x, *live))
-    per_term = mean(_sc_distance(config, model, errors))
-    total = jnp.mean(per_term)  # L3: over k
-    v = jax.vmap(model.decode)(errors.prediction)
-    td = mean(jnp.abs(v - errors.target))
-    return total, {"loss_sc": total} | {f"sc_error_{k + 1}": td[k] for k in range(td.shape[0])}
-
-
-def _choose_starts(
-    config: Config, roots: Roots, inputs: Inputs, key: Key
-) -> tuple[Array, Array, Counted, consistency.StartStates]:
-    """The M states that rollouts start from: e [M, ...], policy logits [M, A], those that count [M],
-    what is known."""
-    cfg, replays, batch, valid = config.sc, config.sc.control.replays, inputs.batch, inputs.entries.valid
-    e, logits = roots.e, flat(roots.logits)
-    live, legal = flat(valid.mask), flat(batch.obs.legal[:-1])
-    actions, logits_mu = flat(batch.action)[None], None
-    if replays:
-        actions = jnp.stack([flat(losses.shift(batch.action, k)) for k in range(cfg.unroll)])
-        logits_mu = jnp.stack([flat(losses.shift(batch.logits, k)) for k in range(cfg.unroll)])
-        # the K actions must stay inside their episode and sequence
-        live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], cfg.unroll - 1).live[-1])
-    if cfg.rollout_ratio != 1:
-        index = consistency.choose_roots(key, e.shape[0], cfg.rollout_ratio)
-        e, logits, live, legal = (x[index] for x in (e, logits, live, legal))
-        actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
-    starts = consistency.StartStates(legal, actions, logits_mu, inputs.hyper.epsilon)
-    everywhere = not replays and cfg.rollout_ratio == 1
-    counted = Counted(live, valid.size) if everywhere else _count(live, inputs.axis)
-    return e, logits, counted, starts
-
-
-def _count(mask: Array, axis: str | None) -> Counted:
-    """A mask [M], counted over the devices that share the rollouts."""
-    return Counted(mask, transforms.count_masks(mask[None], axis).size)
-
-
-def _sc_distance(config: Config, model: Model, errors: consistency.ScErrors) -> Array:
-    """l_v(G, v) per term and rollout [n, M] (L12). Gates are already in its arguments.
-
-    distributional: KL from the model's own distribution of values at z^K, moved so that its mean is G.
-    cross_entropy: the number G against all of the prediction. It has a gradient also where the means agree: it narrows
-    the prediction.
-    """
-    cfg, out, g = config.muesli, errors.prediction, errors.target
-    if config.sc.loss == "cross_entropy":
-        return losses.cross_entropy(out, transforms.to_categorical(g, cfg.bins, cfg.bins_max))
-    # V-trace moves the mean; the spread is that of the end, discounted, whatever mu is
-    scale = jnp.broadcast_to(errors.scale[:, None], g.shape)
-    shift = g - scale * jnp.broadcast_to(model.decode(errors.end), g.shape)
-    probs = jnp.broadcast_to(jax.nn.softmax(errors.end), out.shape)
-    return losses.divergence(out, transforms.shift_categorical(probs, shift, scale, cfg.bins_max))
-
-
-# Small helpers
-
-
-def check_batch(batch: Sequence) -> None:
-    """Shapes and types of a batch, see `types.Sequence`: T transitions of B sequences, and A actions."""
-    chex.assert_rank([batch.action, batch.logits], [2, 3])
-    (time, num), actions = batch.action.shape, batch.logits.shape[-1]
-    chex.assert_shape([batch.reward, batch.discount], (time, num))
-    chex.assert_shape([batch.logits, batch.obs.legal], [(time, num, actions), (time + 1, num, actions)])
-    chex.assert_shape([batch.obs.prev_action, batch.obs.prev_reward, batch.obs.first, batch.obs.valid], (time + 1, num))
-    chex.assert_equal_shape_prefix([batch.obs.frame, batch.obs.valid], 2)
-    chex.assert_type([batch.action, batch.logits, batch.reward, batch.discount], [int, float, float, float])
-    chex.assert_type([batch.obs.legal, batch.obs.first, batch.obs.valid], bool)
-
-
-def flat(x: Any) -> Any:
-    """Merge the first two axes: [T, B, ...] -> [M, ...]."""
-    return jnp.reshape(x, (-1, *x.shape[2:]))
-
-
-def _pick(table: Array, action: Array) -> Array:
-    """table[..., a] for every action: [..., A], int [...] -> [...]."""
-    return jnp.take_along_axis(table, action[..., None], axis=-1)[..., 0]
-
-
-def _ratio(logits: Array, logits_mu: Array, action: Array) -> Array:
-    """pi(a|s) / mu(a|s) [T, B] from logits [T, B, A]."""
-    return jnp.exp(_pick(jax.nn.log_softmax(logits), action) - _pick(jax.nn.log_softmax(logits_mu), action))
-
-
-def _kl(weights: Array, log_pi: Array) -> Array:
-    """KL of the (normalised) policy target from pi, for the log."""
-    probs = weights / jnp.sum(weights, axis=-1, keepdims=True)
-    return jnp.sum(probs * (jnp.log(jnp.maximum(probs, 1e-30)) - log_pi), axis=-1)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import mctx
 
-from purejax_sc.agent import rules
+from purejax_sc.agent import auxiliary
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.types import Array, EnvSpec, Key, Model, Params, Scalar
 
@@ -112,8 +112,8 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     Returns:
       search(params, e, legal, key, discount), with the discount of one step as a positive number that may be traced.
       Legal moves are known at the roots only: below, the search keeps to the rules as far as the model knows them
-      (`rules.policy_within`). Nor does a model say where episodes end: it must have learned what comes beyond
-      (`losses.follow_ends`).
+      (`auxiliary.masked_policy`). Nor does a model say where episodes end: it must have learned what comes beyond
+      (`auxiliary.follow_ends`).
 
     Raises ValueError for fewer than one simulation, for known bounds where there are none, for options of another
     search than this kind, and for a search over the environment, which is that of `acting.planning`.
@@ -268,7 +268,7 @@ def _expand(
     output = mctx.RecurrentFnOutput(
         reward=model.decode(reward),
         discount=gamma * jnp.ones_like(value),
-        prior_logits=rules.policy_within(model, params, z),
+        prior_logits=auxiliary.masked_policy(model, params, z),
         value=value,
     )
     return output, z

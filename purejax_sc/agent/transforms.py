@@ -170,6 +170,32 @@ def masked_mean(x: Array, mask: Array, size: Array | None = None) -> Array:
     return jnp.sum(jnp.where(weight > 0, x, 0.0) * weight) / jnp.where(size > 0, size, 1.0)
 
 
+def mean_over(x: Array, over: Counted) -> Array:
+    """Mean over roots: [T, B] -> [], or step by step [K, T, B] -> [K]. x may come with these axes flattened."""
+    x = jnp.reshape(x, over.mask.shape)
+    return jax.vmap(masked_mean)(x, *over) if over.size.ndim else masked_mean(x, *over)
+
+
+def steps_of(masks: Counted, first: int, end: int | None) -> Counted:
+    """Select model steps first .. end - 1 of masks [K, T, B]."""
+    return Counted(masks.mask[first:end], masks.size[first:end])
+
+
+def flat(x: Any) -> Any:
+    """Merge the first two axes: [T, B, ...] -> [M, ...]."""
+    return jnp.reshape(x, (-1, *x.shape[2:]))
+
+
+def at_action(table: Array, action: Array) -> Array:
+    """Read table[..., a] for every action: [..., A], int [...] -> [...]."""
+    return jnp.take_along_axis(table, action[..., None], axis=-1)[..., 0]
+
+
+def importance_ratio(logits: Array, logits_mu: Array, action: Array) -> Array:
+    """rho = pi(a|s) / mu(a|s) [T, B] from logits [T, B, A] of both policies."""
+    return jnp.exp(at_action(jax.nn.log_softmax(logits), action) - at_action(jax.nn.log_softmax(logits_mu), action))
+
+
 def device_sum(tree: Tree, axis: str | None) -> Tree:
     """Sum over the devices along a mesh axis; the tree itself without one."""
     if axis is None:

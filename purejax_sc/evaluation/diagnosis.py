@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from purejax_sc import memory
 from purejax_sc.acting import planning
-from purejax_sc.agent import losses, rules
+from purejax_sc.agent import auxiliary, losses
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
@@ -133,7 +133,7 @@ def diagnose_agents(
       by_depth: name of `DEPTH` -> means over seeds for k = 1 .. depth, with intervals; None where there is nothing.
                 `reconstructed` is left out where the model has to show nothing (`muesli.reconstruct=0`), `legal` where
                 it does not say which actions are (`muesli.legal=false`). `illegal_mass` is of the policy that a search
-                reads (`rules.policy_within`), `policy_kl` of the policy alone.
+                reads (`auxiliary.masked_policy`), `policy_kl` of the policy alone.
       actions:  `rank_correlation` of the model's action values with the real ones within a state, `spread` of the real
                 ones, `regret` of the model's best action and `regret_policy` of the policy's: what the best one has
                 more, by the real step and the root value there.
@@ -218,7 +218,7 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, config: 
     kl = jnp.sum(jnp.exp(log_there) * (log_there - jax.nn.log_softmax(said["policy"])), axis=-1)
     illegal = jnp.sum(jnp.where(legal_there, 0.0, jax.nn.softmax(said["policy_within"])), axis=-1)
     gamma = signed(config.hyper.discount, spec)
-    ends = losses.follow_ends(played.reward, masks, gamma, config.muesli.absorbing)
+    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.absorbing)
     end_error = jnp.abs(reward + gamma * value - later(played.reward, depth - 1))
     live, beyond = masks.live[1:], masks.absorbed[1:]
     means = {
@@ -239,11 +239,11 @@ def by_depth(model: Model, params: Params, spec: EnvSpec, played: Play, config: 
 
 def _said_there(model: Model, params: Params, z: Array) -> dict[str, Array]:
     """What a model says at its states z [M, ...]: raw values, logits of its policy, and what else it can show."""
-    policy, legal = rules.policy_and_rules(model, params, z)
+    policy, legal = auxiliary.policy_and_legality(model, params, z)
     said = {
         "value": model.decode(model.value(params.value, z)),
         "policy": policy,
-        "policy_within": rules.policy_within(model, params, z),
+        "policy_within": auxiliary.masked_policy(model, params, z),
     }
     if model.reconstruct is not None:
         said["reconstructed"] = model.reconstruct(params.dynamics, z) > 0

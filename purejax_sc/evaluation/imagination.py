@@ -13,7 +13,7 @@ import numpy as np
 
 from purejax_sc import memory
 from purejax_sc.acting.episodes import make_choices
-from purejax_sc.agent import consistency, losses, returns
+from purejax_sc.agent import auxiliary, consistency, losses, returns
 from purejax_sc.agent.consistency import CONTROLS, UPDATES, Mu, StartStates
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
@@ -197,7 +197,7 @@ def _what_came(
 ) -> tuple[Array, Array, Array, Array]:
     """`real_value, real_return, real_reward, real_action` of `Imagined`. v: [T, N] root values."""
     masks, discount = losses.unroll_masks(played.discount, acted, depth), config.hyper.discount
-    ends = losses.follow_ends(played.reward, masks, signed(discount, spec), config.muesli.absorbing)
+    ends = auxiliary.follow_ends(played.reward, masks, signed(discount, spec), config.muesli.absorbing)
     # an entry that is no step bears the root value of where its episode was cut, for all that would have followed
     reward, go_on = jnp.where(acted, played.reward, v), jnp.where(acted, discount * played.discount, 0.0)
     return_to_go = returns.lambda_returns(reward, go_on, v, 1.0)

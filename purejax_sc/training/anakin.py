@@ -6,14 +6,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from purejax_sc import memory
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import Policy, act, make_policy
 from purejax_sc.agent import muesli, transforms
 from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
@@ -30,7 +29,7 @@ from purejax_sc.training.iteration import (
 )
 from purejax_sc.training.replay import ReplayState
 from purejax_sc.training.sizes import check_fits
-from purejax_sc.types import Array, Env, Key, Model, Params, Sequence
+from purejax_sc.types import Array, Env, EpisodeStats, Key, Model, Params, Sequence, Transition, Tree
 
 JUDGE = 1  # apart from the other uses of a key
 
@@ -56,7 +55,6 @@ class Parts(NamedTuple):
     config: Config
     env: Env
     model: Model
-    policy: Policy
     learner: muesli.Learner
     axis: str | None
 
@@ -87,8 +85,7 @@ def make_trainer(
     if not env.spec.two_player and config.arena != ArenaConfig():
         raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
     model = model or make_model(config, env.spec)
-    learner, policy = muesli.make_learner(config, model, env.spec, axis), make_policy(model)
-    parts = Parts(config, env, model, policy, learner, axis)
+    parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis), axis)
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
     check_fits(config, parts.learner, row, free, "the device", num_seeds)
     check_replay_fits(config, num_seeds * replay_bytes(config, row), free, "the device", num_seeds)
@@ -108,11 +105,11 @@ def _init(parts: Parts, key: Key) -> DeviceState:
 
 
 def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceState, dict[str, Array]]:
-    config, env, _, policy, learner, axis = parts
+    config, env, model, learner, axis = parts
     key, key_act, key_learn, key_shared = jax.random.split(state.key, 4)
     key_act = parts.own(key_act)
-    driver, carry, fresh, ended = act(
-        env, policy, state.learner.target, state.driver, state.carry, key_act, hyper, config.train.sequence_length
+    driver, carry, fresh, ended = generate_unroll(
+        env, model, state.learner.target, state.driver, state.carry, key_act, hyper, config.train.sequence_length
     )
     rows = swap_time(fresh)
     ring = replay.add(state.replay, rows) if isinstance(state.replay, ReplayState) else ()
@@ -124,6 +121,35 @@ def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceStat
         metrics |= {"episode_return_sum": ended.return_sum}
     metrics |= {f"episode_{name}_sum": value for name, value in ended.metric_sums.items()}
     return TrainState(new, driver, carry, ring, state.earlier, key), metrics
+
+
+def generate_unroll(
+    env: Env,
+    model: Model,
+    params: Params,
+    driver: base.DriverState,
+    carry: Tree,
+    key: Key,
+    hyper: Hyper,
+    num_steps: int,
+) -> tuple[base.DriverState, Tree, Sequence, EpisodeStats]:
+    """Act T steps in every environment.
+
+    Returns:
+      The environments and the encoder's carry after them, the sequence [T, B, ...], and sums over ended episodes.
+    """
+
+    def step(state: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Any]:
+        driver, carry = state
+        key_action, key_env = jax.random.split(key)
+        action, logits, carry = muesli.act(model, params, driver.obs, carry, key_action, hyper)
+        after, reward, discount, episodes = base.step(env, key_env, driver, action)
+        return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes)
+
+    (after, carry_after), (steps, episodes) = jax.lax.scan(step, (driver, carry), jax.random.split(key, num_steps))
+    obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), steps.obs, after.obs)
+    sequence = Sequence(obs, steps.action, steps.logits, steps.reward, steps.discount, carry)
+    return after, carry_after, sequence, jax.tree.map(jnp.sum, episodes)
 
 
 def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Array]]:
@@ -201,13 +227,13 @@ def make_chunk(trainer: Trainer) -> Callable[[DeviceState, Hyper, Array], tuple[
 def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
     """Shapes and dtypes of one stored row: a sequence without its batch axis."""
 
-    policy, num_steps = make_policy(model), config.train.sequence_length
-
     def make(key: Key) -> Sequence:
         key_params, key_env, key_act = jax.random.split(key, 3)
         driver, carry = base.init(env, key_env, 1), model.initial_carry(1)
         params = model.init(key_params)
-        return swap_time(act(env, policy, params, driver, carry, key_act, config.hyper, num_steps)[2])
+        return swap_time(
+            generate_unroll(env, model, params, driver, carry, key_act, config.hyper, config.train.sequence_length)[2]
+        )
 
     shapes = jax.eval_shape(make, jax.random.key(0))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)

@@ -18,7 +18,6 @@ from jax.sharding import PartitionSpec
 
 from purejax_sc import memory, networks
 from purejax_sc.acting.frames import Memory, first_memory, make_act, observation
-from purejax_sc.acting.policy import make_policy
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, Hyper
 from purejax_sc.envs.host import HostProgram, HostStep, first_step, next_step, stacked_spec
@@ -79,7 +78,7 @@ class Driver:
         self._config, self._spec, self._layout = config, spec, layout
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen)
-        self._policy = make_policy(self._model)
+        self._policy = partial(muesli.act, self._model)
         self._row = row_shapes(config, spec, self._model)
         self._hyper = as_arrays(config.hyper)
         self._live: Live | None = None

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc import envs
-from purejax_sc.acting.policy import make_policy
+from purejax_sc.agent import muesli
 from purejax_sc.config import Config, Hyper
 from purejax_sc.config.base import MOST
 from purejax_sc.envs import base
@@ -161,12 +161,11 @@ def _act_flops(config: Config, update: AbstractUpdate) -> int:
     """Of the products of acting once in every environment."""
     state, rows, key, hyper = update.arguments
     batch = jax.eval_shape(lambda rows: as_batch(rows, config.atari.stack), rows)
-    policy = make_policy(update.model)
 
     def act(learner: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> Any:
         rows = jnp.zeros(config.train.num_envs, jnp.int32)  # of which kind each observation is
         obs, carry = jax.tree.map(lambda x: x[rows], (jax.tree.map(lambda x: x[0], batch.obs), batch.carry))
-        return policy(learner.target, obs, carry, key, hyper)
+        return muesli.act(update.model, learner.target, obs, carry, key, hyper)
 
     return costs.flops(jax.make_jaxpr(act)(state, batch, key, hyper), PLATFORM)
 

@@ -10,6 +10,7 @@ Nothing here is a loss, a target or an optimiser.
 import errno
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from purejax_sc import memory, networks
 from purejax_sc.acting.frames import Memory, first_memory, make_act
-from purejax_sc.acting.policy import make_policy
 from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Learner
 from purejax_sc.config import Config, ConfigError, Hyper
@@ -106,7 +106,7 @@ class Driver:
         self._devices = actor_devices(config, layout)
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
-        self._policy = make_policy(self._model)
+        self._policy = partial(muesli.act, self._model)
         self._row = row_shapes(config, spec, self._model)
         check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]), "the device")
         path = Path(config.replay.file) if config.replay.file else None
