@@ -6,6 +6,7 @@ Targets, weights and ratios are inputs: none of these functions sees a network, 
 from typing import NamedTuple
 
 import chex
+import distrax
 import jax
 import jax.numpy as jnp
 
@@ -100,8 +101,7 @@ def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Arr
     chex.assert_equal_shape_prefix([action, logits], action.ndim)
     chex.assert_rank(logits, action.ndim + 1)
     chex.assert_type([logits, action, rho, adv], [float, int, float, float])
-    log_pi = jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(action, logits.shape[-1]), axis=-1)
-    return -jax.lax.stop_gradient(rho * adv) * log_pi
+    return -jax.lax.stop_gradient(rho * adv) * distrax.Categorical(logits=logits).log_prob(action)
 
 
 def cmpo_policy(log_prior: Array, adv: Array, clip: Scalar) -> Array:

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import chex
+import distrax
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
@@ -186,14 +187,10 @@ def flat(x: Any) -> Any:
     return jnp.reshape(x, (-1, *x.shape[2:]))
 
 
-def at_action(table: Array, action: Array) -> Array:
-    """Read table[..., a] for every action: [..., A], int [...] -> [...]."""
-    return jnp.take_along_axis(table, action[..., None], axis=-1)[..., 0]
-
-
 def importance_ratio(logits: Array, logits_mu: Array, action: Array) -> Array:
-    """rho = pi(a|s) / mu(a|s) [T, B] from logits [T, B, A] of both policies."""
-    return jnp.exp(at_action(jax.nn.log_softmax(logits), action) - at_action(jax.nn.log_softmax(logits_mu), action))
+    """rho = pi(a|s) / mu(a|s) [...] from logits [..., A] of both policies and actions int [...]."""
+    pi, mu = distrax.Categorical(logits=logits), distrax.Categorical(logits=logits_mu)
+    return jnp.exp(pi.log_prob(action) - mu.log_prob(action))
 
 
 def device_sum(tree: Tree, axis: str | None) -> Tree:
