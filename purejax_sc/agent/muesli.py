@@ -6,8 +6,8 @@
     optimise  Adam, the update clipped, a decaying learning rate; the target network follows
 
 Arrays are time-major: T transitions of B sequences. `M = T * B` roots are one flat batch wherever a network is called.
-Hessel et al. 2021 is "Muesli"; Farquhar et al. 2021 is "the paper"; labels such as L4 are the open questions of
-docs/algorithm.md.
+Hessel et al. 2021 is "Muesli"; Farquhar et al. 2021 is "the paper"; labels such as L4 refer to the readings
+chosen in docs/algorithm.md.
 """
 
 from collections.abc import Callable
@@ -410,7 +410,7 @@ def _unroll_targets(cfg: MuesliConfig, inputs: Inputs, targets: Targets, logits:
     """The targets of the K steps after every root. Around the ends of episodes they are those of `follow_ends`."""
     k_max, (live, _), (known, _) = cfg.unroll, inputs.entries.live, inputs.entries.known
     ends = losses.follow_ends(inputs.batch.reward, losses.UnrollMasks(live, known & ~live), inputs.gamma, cfg.absorbing)
-    values = [losses.shift(targets.value, k) for k in range(k_max + 1)]
+    values = [losses.shift(targets.value, k) for k in range(k_max + 1)]  # N9: the returns of the states reached
     distilled = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = [losses.shift(distilled, k) for k in range(1, k_max + 1)]
     return UnrollTargets(jnp.where(live, jnp.stack(values), ends.value), ends.reward, jnp.stack(policies))
@@ -463,7 +463,7 @@ def _weighted(cfg: MuesliConfig, hyper: Hyper, x: Grounded) -> dict[str, Array]:
     """The losses with their weights (paper Eq. 2)."""
     scale_k = 1 / cfg.unroll  # L2: the root's losses and the mean of the model's
     return {
-        "pg": hyper.pg_weight * x.pg,
+        "pg": hyper.pg_weight * x.pg,  # L1: its weight multiplies no other policy loss
         "cmpo": hyper.cmpo_weight * x.cmpo,
         "model_policy": hyper.model_policy_weight * jnp.mean(x.policy_k),
         "value": hyper.value_weight * x.value,
@@ -521,7 +521,7 @@ def _choose_starts(
     """The M states that rollouts start from: e [M, ...], policy logits [M, A], those that count [M],
     what is known."""
     cfg, replays, batch, valid = config.sc, config.sc.control.replays, inputs.batch, inputs.entries.valid
-    e, logits = roots.e, flat(roots.logits)
+    e, logits = roots.e, flat(roots.logits)  # L11: the gradient goes on into the encoder
     live, legal = flat(valid.mask), flat(batch.obs.legal[:-1])
     actions, logits_mu = flat(batch.action)[None], None
     if replays:

@@ -17,7 +17,7 @@ _FILES = (
 )  # fmt: skip
 _WRITER = "# written by purejax_sc "  # the first line of config.yaml, before the version
 EARLIER = "0.1.0 or earlier"  # the versions that did not note which they were
-READER = "85bead9"  # the last commit that reads runs from before options were removed for 0.2
+READER = "85bead9"  # commit that reads the runs of before options were removed for 0.2
 
 
 def claim_directory(out: Path, config: Config, force: bool, resume: bool, say: Callable[[str], None]) -> Lock:
