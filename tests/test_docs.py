@@ -224,7 +224,7 @@ def test_the_citation_is_of_this_version() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
-def test_open_questions_are_those_that_the_code_cites() -> None:
+def test_readings_chosen_are_those_that_the_code_cites() -> None:
     page = (ROOT / "docs" / "algorithm.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| ([LN]\d+) \|", page, flags=re.MULTILINE))
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "purejax_sc").rglob("*.py")]
@@ -244,7 +244,7 @@ def test_settings_exist(page: Path) -> None:
     assert {name[1:] for name in named} - {"metrics.csv"} <= known
 
 
-def test_open_questions_name_options_with_their_defaults_first() -> None:
+def test_readings_chosen_name_options_with_their_defaults_first() -> None:
     page = (ROOT / "docs" / "algorithm.md").read_text(encoding="utf-8")
     default = config.from_tree({"env": "garnet"})
     for cell in re.findall(r"^\| [LN]\d+ \|.*\| (.*) \|$", page, flags=re.MULTILINE):

@@ -57,7 +57,7 @@ def two_hot(x: Array, bins: int, bins_max: float) -> Array:
 
 
 def to_categorical(x: Array, bins: int, bins_max: float) -> Array:
-    """The categorical form [..., bins] of raw rewards or values [...]."""
+    """The categorical form [..., bins] of raw rewards or values [...], which are transformed first (N8)."""
     return two_hot(signed_hyperbolic(x), bins, bins_max)
 
 

@@ -84,7 +84,7 @@ def read_hyper(value: Any) -> Any:
 
 
 class MuesliConfig(Section):
-    """The grounded loss. Labels like L4 are those of the table of open questions in docs/algorithm.md."""
+    """The grounded loss. Labels such as L5 refer to the readings chosen in docs/algorithm.md."""
 
     unroll: Repeats = 5
     """K: steps of the model along the real actions."""

@@ -17,7 +17,6 @@ from purejax_sc.config.agent import Hyper
 from purejax_sc.config.base import ConfigError
 from purejax_sc.config.experiment import Config
 from purejax_sc.config.faults import explain
-from purejax_sc.config.older import upgrade
 from purejax_sc.config.words import nearest, printable, quote
 
 _PACKAGE = Path(__file__).parent.parent
@@ -73,9 +72,9 @@ def override(config: Config, items: Iterable[str]) -> Config:
 
 
 def from_tree(tree: Mapping[str, Any]) -> Config:
-    """Validate nested plain values, also those of an older version. Raises ConfigError with one line for a fault."""
+    """Validate nested plain values. Raises ConfigError with one line for a fault."""
     try:
-        return Config.model_validate(_with_tuples(upgrade(tree)))
+        return Config.model_validate(_with_tuples(tree))
     except pydantic.ValidationError as error:
         raise ConfigError(explain(error, partial(_keys, tree))) from None
 

@@ -38,7 +38,8 @@ with its meaning. How to set them: [the command line](command-line.md#settings).
 * **Paper's size**: what the configurations `atari`, `sokoban` and `go_9x9` have, of the keys that one of them sets. The
   algorithm's numbers, batches and lengths are the paper's; environments side by side, log points, checkpoints, host and
   `remat` are this package's. Of the tabular study, what the paper prints.
-* L1, N2 and the like are [open questions of the papers](algorithm.md#open-questions-of-the-papers).
+* Labels such as L5 and N7 refer to the [readings chosen](algorithm.md#readings-chosen) where the papers leave
+  a question open.
 
 This page is made by `purejax-sc keys --markdown`.
 """

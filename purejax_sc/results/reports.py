@@ -11,18 +11,13 @@ REPORTS = "reports"  # the only key of such a file; the newest is the last
 
 
 def read_reports(path: Path) -> list[dict[str, Any]]:
-    """The reports of a file, the oldest first; none where there is no file. Raises RunError for another kind of file.
-
-    A file of 0.1.0 is a single report.
-    """
+    """The reports of a file, the oldest first; none where there is none. Raises RunError for another kind of file."""
     if not path.exists():
         return []
     try:
         tree = json.loads(path.read_text())
     except (OSError, ValueError):
         tree = None
-    if isinstance(tree, dict) and REPORTS not in tree and "env" in tree:
-        tree = {REPORTS: [tree]}
     reports = tree.get(REPORTS) if isinstance(tree, dict) else None
     if not isinstance(reports, list) or not all(isinstance(report, dict) for report in reports):
         raise RunError(f"{path} is no file of reports: move it away, so that nothing of it is lost")

@@ -11,6 +11,7 @@ import numpy as np
 
 from purejax_sc.config import Config, ConfigError, from_tree, to_tree
 from purejax_sc.results.files import RunError, reason
+from purejax_sc.runs.directory import explain
 from purejax_sc.types import Params
 
 FILE = "agent.npz"
@@ -43,7 +44,7 @@ def decode(path: Path) -> StoredAgent:
         facts = json.loads(str(arrays.pop(_FACTS)))
         return StoredAgent(from_tree(facts["config"]), arrays, str(facts["version"]))
     except ConfigError as error:
-        raise RunError(f"{path} cannot be used ({error}): use version {facts['version']}, which wrote it") from None
+        raise RunError(explain(f"{path} cannot be used: {error}", facts["version"])) from None
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(f"{path} is damaged ({reason(error)}): bring it back from a copy") from None
 

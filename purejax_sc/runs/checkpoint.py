@@ -30,7 +30,6 @@ from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import network_spec
-from purejax_sc.envs.base import DriverState
 from purejax_sc.results.files import RunError, reason, remedy, replace_file
 from purejax_sc.results.lock import UNLOCKED, Lock
 from purejax_sc.runs import agent_file, digests
@@ -112,13 +111,13 @@ class Agents(NamedTuple):
 class Restored(NamedTuple):
     """Where an earlier part of a run got to: iterations done, the states after them, seconds of the devices.
 
-    rows: digest of the rows of metrics.csv up to then, None if an older version wrote them.
+    rows: digest of the rows of metrics.csv up to then.
     """
 
     done: int
     states: AnyState
     run_seconds: float
-    rows: str | None
+    rows: str
 
 
 def row_of(seed: int | None, seeds: Sequence[int], name: object) -> int:
@@ -209,7 +208,7 @@ class Checkpoints:
           warn:   is told what was skipped or left out.
         """
 
-        def read(done: int, facts: Facts, rows: str | None) -> Restored:
+        def read(done: int, facts: Facts, rows: str) -> Restored:
             self._check_same(facts)
             return Restored(done, self._read(done, facts, shapes, fresh, warn), facts["run_seconds"], rows)
 
@@ -223,7 +222,7 @@ class Checkpoints:
         if key:
             raise RunError(f"the checkpoints in {self._out} are of a run with another {key}: use another --out")
         refuse_other_seeds(self._out, facts["seeds"], self._seeds)
-        own = facts.get("own_parts", self.own_parts)
+        own = facts["own_parts"]
         if own != self.own_parts:
             parts = ", ".join(own or self.own_parts)
             raise RunError(
@@ -235,11 +234,9 @@ class Checkpoints:
         """The states of one checkpoint, on their devices."""
         wanted = self._trimmed(shapes)
         items, stored = _items(wanted), set(self._manager.item_metadata(done).keys())
-        if "version" not in facts:
-            items["actor"] = _older_actor(items["actor"])
         found = {name: ocp.args.StandardRestore(item) for name, item in items.items() if name in stored}
         read = self._manager.restore(done, args=ocp.args.Composite(**found))
-        states = wanted._replace(learner=read["learner"], **_newer_actor(read["actor"]))
+        states = wanted._replace(learner=read["learner"], **read["actor"])
         if "replay" in found:
             states = states._replace(replay=self._resharded(read["replay"], facts))
         elif "replay" in items:
@@ -304,11 +301,11 @@ def load_agents(directory: Path, warn: Warn) -> Agents:
     with _quiet():
         manager = ocp.CheckpointManager(folder.resolve(), options=ocp.CheckpointManagerOptions(read_only=True))
 
-    def read(done: int, facts: Facts, rows: str | None) -> Agents:
+    def read(done: int, facts: Facts, rows: str) -> Agents:
         config = _config(directory, facts)
         item = ocp.args.StandardRestore(_learner_shapes(config, len(facts["seeds"])))
         learner = manager.restore(done, args=ocp.args.Composite(learner=item)).learner
-        if facts.get("own_parts"):
+        if facts["own_parts"]:
             parts = ", ".join(facts["own_parts"])
             warn(f"{directory} was built with parts of its own ({parts}): here is what its configuration names instead")
         return Agents(config, facts["seeds"], learner)
@@ -340,7 +337,7 @@ def _exported(path: Path) -> Agents:
 def _newest(
     manager: ocp.CheckpointManager,
     directory: Path,
-    read: Callable[[int, Facts, str | None], T],
+    read: Callable[[int, Facts, str], T],
     warn: Warn,
     items: Sequence[str] | None = None,
 ) -> T | None:
@@ -356,7 +353,9 @@ def _newest(
         try:
             facts = manager.restore(done, args=ocp.args.Composite(facts=ocp.args.JsonRestore())).facts
             version = facts.get("version", EARLIER)
-            rows = _verify(directory / CHECKPOINTS / str(done), facts, items)
+            if version == EARLIER:
+                raise RunError(explain(f"the checkpoints in {directory} cannot be used", version))
+            rows = _verify(directory / CHECKPOINTS / str(done), items)
             return read(done, facts, rows)
         except digests.UnfinishedError:
             warn(f"checkpoint {done} was not finished: it is left out")
@@ -383,12 +382,10 @@ def _miss_newest(directory: Path, steps: Sequence[int], warn: Warn) -> None:
         warn(f"checkpoint {newest} is missing: trying the one before")
 
 
-def _verify(step: Path, facts: Facts, items: Sequence[str] | None) -> str | None:
-    """Digest of the rows that belong to a checkpoint that is as it was written; None where a version wrote it that
-    made no digests. All processes come to the same end. Raises DamageError and UnfinishedError."""
-    if "version" not in facts and not (step / digests.FILE).exists():
-        return None
-    rows, error = None, None
+def _verify(step: Path, items: Sequence[str] | None) -> str:
+    """Digest of the rows that belong to a checkpoint that is as it was written. All processes come to the same end.
+    Raises DamageError and UnfinishedError."""
+    rows, error = "", None
     try:
         rows = digests.verify(step, None if items is None else ("facts", *items))
     except (digests.DamageError, digests.UnfinishedError) as caught:
@@ -404,7 +401,7 @@ def _config(directory: Path, facts: Facts) -> Config:
         return configs.from_tree(facts["config"])
     except ConfigError as error:
         reason = f"the checkpoints in {directory} cannot be used: {error}"
-        raise RunError(explain(reason, facts.get("version", EARLIER))) from None
+        raise RunError(explain(reason, facts["version"])) from None
 
 
 def _items(states: AnyState) -> dict[str, Any]:
@@ -415,23 +412,6 @@ def _items(states: AnyState) -> dict[str, Any]:
         "replay": states.replay,
     }
     return {name: item for name, item in items.items() if item != ()}
-
-
-def _older_actor(actor: dict[str, Any]) -> dict[str, Any]:
-    """The actor in the form of version 0.1.0, which called what environments share their `pool`."""
-    driver = actor.get("driver")
-    if not isinstance(driver, DriverState):
-        return actor
-    parts = driver._asdict()
-    return actor | {"driver": parts | {"pool": parts.pop("shared")}}
-
-
-def _newer_actor(actor: dict[str, Any]) -> dict[str, Any]:
-    """The actor in today's form, whichever it was read in."""
-    driver = actor.get("driver")
-    if not isinstance(driver, dict):
-        return actor
-    return actor | {"driver": DriverState(shared=driver.pop("pool"), **driver)}
 
 
 def _learner_shapes(config: Config, num_rows: int) -> LearnerState:

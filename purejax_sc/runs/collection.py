@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from purejax_sc import memory
+from purejax_sc import __version__, memory
 from purejax_sc.config import Config, ConfigError, from_tree, to_tree
 from purejax_sc.envs import is_host
 from purejax_sc.results.curves import Curves, read_curves
 from purejax_sc.results.files import RunError, replace_file, unwritable
 from purejax_sc.results.lock import drop_if_empty, is_free, lock
-from purejax_sc.runs.directory import check_same
+from purejax_sc.runs.directory import check_same, explain
 from purejax_sc.runs.grid import program_of
 from purejax_sc.runs.parts import Part
 from purejax_sc.runs.progress import SILENT, Progress
@@ -150,7 +150,7 @@ def read(out: Path, arm: Arm) -> Reached | None:
     parts = [read_curves(path) for path in directories]
     points = min(len(part.env_steps) for part in parts)
     curves = Curves(parts[0].env_steps[:points], np.concatenate([part.returns[:, :points] for part in parts]), {})
-    lost = {seed for summary in summaries for seed in summary.get("lost", ())}  # of 0.1.0, in which none was kept
+    lost = {seed for summary in summaries for seed in summary["lost"]}
     return Reached(directories, [seed for x in summaries for seed in x["seeds"]], curves, lost, summaries)
 
 
@@ -279,6 +279,8 @@ def _begun(out: Path) -> list[Task]:
         try:
             runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
             parts = [Part(from_tree(run["config"]), run["seeds"], _runs(path) / run["run"]) for run in runs]
+        except ConfigError as error:
+            raise RunError(explain(f"{path} cannot be resumed: {error}", __version__)) from None
         except (OSError, ValueError, KeyError, TypeError):
             raise RunError(
                 f"{path} is damaged: remove it and {path.with_suffix('')}, whose runs then begin anew"

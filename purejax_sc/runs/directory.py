@@ -17,6 +17,7 @@ _FILES = (
 )  # fmt: skip
 _WRITER = "# written by purejax_sc "  # the first line of config.yaml, before the version
 EARLIER = "0.1.0 or earlier"  # the versions that did not note which they were
+READER = "85bead9"  # commit that reads the runs of before options were removed for 0.2
 
 
 def claim_directory(out: Path, config: Config, force: bool, resume: bool, say: Callable[[str], None]) -> Lock:
@@ -88,8 +89,13 @@ def difference(one: Config, other: Config) -> str | None:
 
 
 def explain(reason: str, version: str, cure: str = "") -> str:
-    """Why something that `version` wrote cannot be used, and what to do: if another version wrote it, to use that."""
+    """Why something that `version` wrote cannot be used, and what to do: if another version wrote it, to use that.
+
+    Development versions of 0.2 share one number; a key that is gone tells the earlier ones.
+    """
     here = purejax_sc.__version__
+    if version == EARLIER or (version == here and "unknown key" in reason):
+        return f"{reason}; an earlier version wrote it: use commit {READER} to read it"
     if version != here:
         return f"{reason}; version {version} wrote it, and this is {here}: use the version that wrote it"
     return f"{reason}: {cure}" if cure else reason

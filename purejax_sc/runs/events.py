@@ -29,7 +29,7 @@ GROUPS = (
     (("value_", "root_gap", "sigma"), "values"),
     (("sc_",), "self-consistency"),
     (("entropy", "kl_", "adv_clipped", "rho"), "policy"),
-    (("norm_", "cosine_", "grad_norm", "learning_rate"), "gradients"),
+    (("grad_norm", "learning_rate"), "gradients"),
 )
 ALWAYS = ("env", "seed", "sc.update", "hyper.learning_rate")  # shown by that view also where they are at their defaults
 

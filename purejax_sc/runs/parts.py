@@ -51,14 +51,14 @@ class Recorders:
         """Of all rows so far, which a checkpoint notes."""
         return self.digests[0] if len(self._recorders) == 1 else digests.of_text(self.digests)
 
-    def resume(self, update: int, run_seconds: float, digest: str | None = None) -> None:
+    def resume(self, update: int, run_seconds: float, digest: str) -> None:
         """Take up the rows up to `update`, see `Recorder.resume`. Raises RunError.
 
-        digest: what they had when the checkpoint was written, None for one of an older version.
+        digest: what they had when the checkpoint was written.
         """
         for recorder, share in zip(self._recorders, self._shares, strict=True):
             recorder.resume(update, float(share) * run_seconds)
-        if digest not in (None, self.digest):
+        if digest != self.digest:
             self._recorders[0].refuse(update)
 
     def add(self, point: Point, seconds: float) -> None:

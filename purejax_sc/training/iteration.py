@@ -70,7 +70,10 @@ def learn(
 
 
 def join(fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
-    """Fresh rows and replayed ones as one batch, with the arrays of `xp`: NumPy or jax.numpy."""
+    """Fresh rows and replayed ones as one batch, with the arrays of `xp`: NumPy or jax.numpy.
+
+    Replayed rows start from the recurrent state that was stored with them (N2).
+    """
     joined: Sequence = jax.tree.map(lambda a, b: xp.concatenate([a, b]), fresh, old)
     return joined
 

@@ -485,26 +485,6 @@ def test_imagine_keeps_to_what_the_model_says_is_legal():
         np.testing.assert_allclose(seen[k], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_teacher_takes_the_same_actions_and_says_the_targets():
-    model, params = deep_model(), deep_params()
-    other = jax.tree.map(lambda x: x + 0.1, params)
-    rollout, e = random_rollout()
-    e_other = e + 0.2
-    again = consistency.imagine_again(model, other, jnp.asarray(e_other), rollout)
-    assert [np.array_equal(a, b) for a, b in zip(again, rollout, strict=True)] == [False, False, True, True]
-    z, out = model.step(other.dynamics, other.reward, e_other, rollout.action[0])
-    np.testing.assert_allclose(again.z[1], z, rtol=1e-5)
-    np.testing.assert_allclose(again.reward[0], model.decode(out), rtol=1e-4, atol=1e-5)
-
-    taught = consistency.Teacher(other, again, e_other)
-    errors = sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=e, teacher=taught)
-    alone = sc_errors(model, other, again, 0.9, UPDATES["direct"], root=e_other)
-    student = sc_errors(model, params, rollout, 0.9, UPDATES["direct"], root=e)
-    np.testing.assert_array_equal(errors.target, alone.target)
-    np.testing.assert_array_equal(errors.end, alone.end)
-    np.testing.assert_array_equal(errors.prediction, student.prediction)
-
-
 @pytest.mark.parametrize("gradient", [0.0, 0.5, 1.0])
 def test_imagine_scales_the_gradient_of_every_step(gradient):
     # z' = 2 z: dz^3 / dz^0 is 8, times the scale three times.
@@ -639,7 +619,7 @@ def test_avoid_first_obeys_the_rules():
 def test_original_actions_are_replayed(correct):
     rng = np.random.default_rng(0)
     actions, logits_mu = rng.integers(0, 3, (2, 5)), rng.normal(size=(2, 5, 3))
-    mu = consistency.mu_original(jnp.asarray(actions), jnp.asarray(logits_mu), correct)
+    mu = consistency.mu_original(jnp.asarray(actions), jnp.asarray(logits_mu) if correct else None)
     for k in range(2):
         logits = rng.normal(size=(5, 3))
         a, rho = mu(k, jnp.asarray(logits), jax.random.key(0))

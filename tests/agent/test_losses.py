@@ -201,17 +201,6 @@ def test_divergence_has_the_gradient_of_cross_entropy():
     assert np.isfinite(grad_probs[2])
 
 
-def test_centred_cross_entropy_moves_the_logits_from_their_own_mean_to_the_target():
-    logits = jnp.array([0.3, -1.0, 2.0])
-    probs, own = jnp.array([0.5, 0.5, 0.0]), jnp.array([0.0, 0.2, 0.8])
-    value, grads = jax.value_and_grad(losses.centred_cross_entropy, (0, 1, 2))(logits, probs, own)
-    np.testing.assert_allclose(grads[0], own - probs, atol=1e-6)
-    np.testing.assert_array_equal(grads[1:], np.zeros((2, 3)))
-    np.testing.assert_allclose(
-        value, losses.cross_entropy(logits, probs) - losses.cross_entropy(logits, own), rtol=1e-5
-    )
-
-
 @pytest.mark.parametrize("rho", [0.5, 1.0, 3.0])
 def test_policy_gradient_is_the_ratio_times_the_score(rho):
     """Also where the ratio is above 1, which a differentiated clip would silence."""

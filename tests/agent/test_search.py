@@ -6,13 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.configs import small
 from helpers.table_models import STATES, table_model, tables, with_rules
 
 from purejax_sc import config as config_module
 from purejax_sc import networks
-from purejax_sc.agent import losses
-from purejax_sc.agent.search import SearchOptions, make_improvement, make_search
+from purejax_sc.agent.search import SearchOptions, make_search
 from purejax_sc.types import EnvSpec
 
 ONE, TWO = (EnvSpec(3, (1,), jnp.dtype(jnp.float32), two_player) for two_player in (False, True))
@@ -320,18 +318,3 @@ def test_search_runs_on_networks_over_seeds():
     assert found.action.shape == (2, 3)
     assert jnp.all(legal[jnp.arange(3)[None], found.action])
     assert jnp.all(jnp.isfinite(found.value))
-
-
-@pytest.mark.parametrize("unit", [0.3, 3.0])
-def test_the_search_of_training_with_a_visit_of_every_action_is_cmpo(unit):
-    rng = np.random.default_rng(1)
-    successors, rewards, logits = rng.integers(0, STATES, (STATES, 3)), *rng.normal(size=(2, STATES, 3))
-    params = tables(successors, rewards, rng.normal(size=STATES), logits)
-    config = small(acting={"policy": "search", "simulations": 3}, muesli={"unroll": 1})
-    improve = jax.jit(make_improvement(config, table_model(), TWO))
-    legal = jnp.ones((STATES, 3), bool)
-    found = improve(params, jnp.eye(STATES), legal, jax.random.key(0), config.hyper, unit)
-    q = params.reward - config.hyper.discount * params.value[successors]  # the value there is the opponent's
-    adv = (q - params.root_value[:, None]) / unit
-    assert bool(jnp.any(jnp.abs(adv) > 1)) == (unit < 1)  # where the clip is of account
-    np.testing.assert_allclose(found, losses.cmpo_policy(jax.nn.log_softmax(params.root_policy), adv, 1.0), rtol=1e-4)

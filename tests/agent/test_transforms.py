@@ -127,19 +127,22 @@ def test_a_uniform_value_head_does_not_pull_a_zero_return():
     assert jax.grad(two_hot_loss)(0.0, jnp.zeros(601), 300.0) == 0
 
 
+ONE = references.inverse_hyperbolic(1.0)  # the raw value of the atom 1: 2.99
+TWICE, HALF = references.hyperbolic(2 * ONE), references.hyperbolic(ONE / 2)  # 1.65 and 0.58
 SHIFT_ON_PAPER = [
-    (1.0, 1.0, [0.0, 0.0, 0.5, 0.25, 0.25]),  # -1, 0 and 1 become 0, 1 and 2
+    # atoms -1, 0 and 1 become 0, 1 and TWICE, which is split by distance between 1 and 2
+    (ONE, 1.0, [0.0, 0.0, 0.5, 0.25 + 0.25 * (2 - TWICE), 0.25 * (TWICE - 1)]),
     (0.0, -1.0, [0.0, 0.25, 0.25, 0.5, 0.0]),  # a negative scale mirrors
-    (0.25, 0.5, [0.0, 0.125, 0.625, 0.25, 0.0]),  # -1/4, 1/4 and 3/4: split by distance
-    (3.0, 1.0, [0.0, 0.0, 0.0, 0.0, 1.0]),  # beyond the atoms: all on the last
+    (0.0, 0.5, [0.0, 0.5 * HALF, 0.25 + 0.75 * (1 - HALF), 0.25 * HALF, 0.0]),  # -HALF, 0 and HALF
+    (100.0, 1.0, [0.0, 0.0, 0.0, 0.0, 1.0]),  # beyond the atoms: all on the last
 ]
 
 
 @pytest.mark.parametrize(("shift", "scale", "expected"), SHIFT_ON_PAPER)
 def test_shift_categorical_on_paper(shift, scale, expected):
-    """On the atoms -2 .. 2, without the value transform."""
+    """On the atoms -2 .. 2."""
     probs = jnp.array([0.0, 0.5, 0.25, 0.25, 0.0])
-    out = transforms.shift_categorical(probs, jnp.array(shift), jnp.array(scale), 2.0, transform=False)
+    out = transforms.shift_categorical(probs, jnp.float32(shift), jnp.float32(scale), 2.0)
     np.testing.assert_allclose(out, expected, atol=1e-6)
 
 
@@ -148,7 +151,7 @@ def test_shift_categorical_equals_rlax_and_the_slow_loop():
     probs, shift, scale = rng.dirichlet(np.ones(21), 6), rng.normal(size=6), rng.uniform(-1, 1, 6)
     out = transforms.shift_categorical(*(jnp.asarray(x, jnp.float32) for x in (probs, shift, scale)), 2.5)
     atoms = jnp.linspace(-2.5, 2.5, 21)
-    options = types.SimpleNamespace(bins=21, bins_max=2.5, value_transform=True)
+    options = types.SimpleNamespace(bins=21, bins_max=2.5)
     for i in range(6):
         expected = references.projected(options, probs[i], shift[i], scale[i])
         np.testing.assert_allclose(out[i], expected, atol=1e-5)
@@ -162,20 +165,21 @@ def test_shift_categorical_passes_gradients_to_everything():
     probs = jnp.array([0.1, 0.5, 0.2, 0.1, 0.1])
 
     def mean(probs, shift, scale):
-        return transforms.shift_categorical(probs, shift, scale, 2.0, transform=False) @ jnp.arange(-2.0, 3.0)
+        return transforms.shift_categorical(probs, shift, scale, 2.0) @ jnp.arange(-2.0, 3.0)
 
-    # the mean is sum_i p_i (shift + scale x_i) inside the atoms
+    # the mean is sum_i p_i h(shift + scale x_i) inside the atoms, and h'(y) = 1 / (2 sqrt(|y| + 1)) + 0.001
     grads = jax.grad(mean, (0, 1, 2))(probs, jnp.array(0.1), jnp.array(0.5))
-    np.testing.assert_allclose(grads[0], 0.1 + 0.5 * np.arange(-2.0, 3.0), rtol=1e-5)
-    np.testing.assert_allclose(grads[1:], [1.0, probs @ jnp.arange(-2.0, 3.0)], rtol=1e-4, atol=1e-6)
+    x = np.array([references.inverse_hyperbolic(atom) for atom in range(-2, 3)])
+    slope = 1 / (2 * np.sqrt(np.abs(0.1 + 0.5 * x) + 1)) + 1e-3
+    np.testing.assert_allclose(grads[0], references.hyperbolic(0.1 + 0.5 * x), rtol=1e-5)
+    np.testing.assert_allclose(grads[1:], [probs @ slope, probs @ (slope * x)], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("transform", [True, False])
-def test_from_logits_inverts_to_categorical(transform):
+def test_from_logits_inverts_to_categorical():
     x = jnp.array([-60.0, -1.0, -0.004, 0.0, 0.3, 2.0, 90.0])
-    probs = transforms.to_categorical(x, 601, 300.0, transform)
+    probs = transforms.to_categorical(x, 601, 300.0)
     assert probs.shape == (7, 601)
-    back = transforms.from_logits(jnp.log(probs + 1e-30), 300.0, transform)
+    back = transforms.from_logits(jnp.log(probs + 1e-30), 300.0)
     np.testing.assert_allclose(back, x, rtol=2e-4, atol=2e-4)
 
 
@@ -241,34 +245,32 @@ def test_a_uniform_share_goes_to_the_legal_actions_alone():
     np.testing.assert_array_equal(transforms.with_uniform(probs, legal, 0.0), probs)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
-def test_a_uniform_share_can_be_taken_out_again(share):
-    probs, legal = jnp.array([[0.75, 0.25, 0.0], [0.0, 1.0, 0.0]]), jnp.array([[True, True, False]] * 2)
-    mixed = transforms.with_uniform(probs, legal, share)
-    np.testing.assert_allclose(transforms.without_uniform(mixed, legal, share), probs, rtol=1e-5, atol=1e-6)
-
-
 def test_first_update_of_the_moment_gives_the_batch_moment():
     # nu = 0.01 * 9, debiased by 1 - 0.99
     moment = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.99)
-    np.testing.assert_allclose(transforms.moment_scale(moment, 0.0), 3.0, rtol=1e-5)
+    np.testing.assert_allclose(transforms.moment_scale(moment), 3.0, rtol=1e-5)
     exact = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.5)
-    assert transforms.moment_scale(exact, 0.0) == 3.0  # no rounding with a power of two
+    assert transforms.moment_scale(exact) == 3.0  # no rounding with a power of two
 
 
 def test_moment_weighs_recent_batches_more():
-    # beta 1/2, mean squares 4 then 10: nu = 0.5 * 2 + 5 = 6; 1 - beta^2 = 3/4; 6 / 0.75 = 8
+    # beta 1/2, mean squares 4 then 11.5: nu = 0.5 * 2 + 5.75 = 6.75; 1 - beta^2 = 3/4; 6.75 / 0.75 = 9
     moment = transforms.init_moment()
-    for mean_square in (4.0, 10.0):
+    for mean_square in (4.0, 11.5):
         moment = transforms.update_moment(moment, jnp.float32(mean_square), 0.5)
-    np.testing.assert_allclose(transforms.moment_scale(moment, 1.0), 3.0)  # sqrt(8 + 1)
+    np.testing.assert_allclose(transforms.moment_scale(moment), 3.0)
+
+
+def test_the_scale_of_advantages_that_are_all_zero_is_a_millionth():
+    moment = transforms.update_moment(transforms.init_moment(), jnp.float32(0.0), 0.99)
+    np.testing.assert_allclose(transforms.moment_scale(moment), 1e-6, rtol=1e-5)  # sqrt(1e-12)
 
 
 def test_moment_is_uncentred():
     # A constant advantage of 2 has variance 0 and second moment 4; rlax centres.
     x = jnp.full(8, 2.0)
     moment = transforms.update_moment(transforms.init_moment(), jnp.mean(x**2), 0.5)
-    assert transforms.moment_scale(moment, 0.0) == 2.0
+    assert transforms.moment_scale(moment) == 2.0
     init, update = rlax.create_ema(0.5)
     assert update(x, init(x))[0].variance == 0.0
 
@@ -279,9 +281,7 @@ def test_moment_agrees_with_rlax_after_many_updates():
     for x in jax.random.normal(jax.random.key(0), (20, 16)):
         _, state = update(x, state)
         moment = transforms.update_moment(moment, jnp.mean(x**2), 0.9)
-    np.testing.assert_allclose(
-        transforms.moment_scale(moment, 0.0) ** 2, state.nu / (1 - state.decay_product), rtol=1e-5
-    )
+    np.testing.assert_allclose(transforms.moment_scale(moment) ** 2, state.nu / (1 - state.decay_product), rtol=1e-5)
 
 
 def test_moment_decay_may_be_a_vmap_axis():

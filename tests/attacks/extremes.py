@@ -25,14 +25,14 @@ NUMBERS = (
 HYPER = (
     "learning_rate", "discount", "lambda_", "target_rate", "pg_weight", "cmpo_weight", "model_policy_weight",
     "value_weight", "model_value_weight", "reward_weight", "cmpo_clip", "prior_behaviour", "prior_uniform",
-    "moment_decay", "moment_epsilon", "explore",
+    "moment_decay", "explore",
 )  # fmt: skip
 SIZES = (
     "seed=2147483647", "seed=0", "seed=2147483648", "train.env_steps=64", "train.env_steps=1",
     "train.log_points=1000000",
     "train.sequence_length=1", "train.num_envs=1", "train.batch_sequences=1", "replay.capacity=1", "replay.capacity=8",
     "train.replay_share=1", "train.replay_share=0", "muesli.bins=3", "muesli.bins=4", "muesli.bins_max=1e-30",
-    "muesli.bins_max=1e30", "muesli.adam_epsilon=1e-45", "muesli.update_clip=1e-45", "checkpoint.keep=1",
+    "muesli.bins_max=1e30", "checkpoint.keep=1",
     "checkpoint.updates=1000000000", "network.width=1", "network.head_width=0", "network.depth=0",
 )  # fmt: skip
 

@@ -133,7 +133,7 @@ def test_help_of_a_configuration_shows_every_value_in_force(capsys) -> None:
     out = capsys.readouterr().out
     assert "--placement" in out
     assert "sc_weight: 0.125" in out
-    assert "dynamics_gradient: 0.5" in out
+    assert "latent_noise: 0.0" in out
 
 
 @pytest.mark.parametrize(

@@ -113,15 +113,6 @@ def test_negative_weights_are_refused(weight: str) -> None:
         ({"train": {"num_envs": 8}, "sc": {"unroll": 0}}, "sc.unroll=0"),
         ({"train": {"num_envs": 8}, "sc": {"unroll": 1}}, "set sc.unroll=2"),
         ({"train": {"num_envs": 8}, "sc": {"policy": "original", "unroll": 31}}, "lower sc.unroll"),
-        (
-            {"train": {"num_envs": 8}, "sc": {"update": "residual", "loss": "centred"}},
-            "sc.loss=centred has no gradient",
-        ),
-        ({"train": {"num_envs": 8}, "sc": {"loss": "centred"}, "hyper": {"gates": [1, 1, 1]}}, "hyper.gates asks for"),
-        (
-            {"train": {"num_envs": 8}, "sc": {"update": "reverse", "target_network": True}},
-            "set sc.target_network=false",
-        ),
         ({"train": {"num_envs": 8}, "hyper": {"prior_behaviour": 0.9, "prior_uniform": 0.2}}, "above 1"),
         (
             {"train": {"num_envs": 8}, "muesli": {"absorbing": "outcome"}, "hyper": {"discount": 0.0}},

@@ -44,7 +44,7 @@ def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
         ("hyper.moment_decay", "", "0.99", "number from 0 below 1", ""),
         ("hyper.gates", "", "null", "list of numbers from 0 to 1 or null", ""),
         ("muesli.unroll", "", "5", "integer from 1 to 1_000", "5"),
-        ("muesli.samples", "", "16", "integer from 1", "16"),
+        ("muesli.num_action_samples", "", "16", "integer from 0", "16"),
         ("muesli.bins_max", "", "300", "number above 0", ""),
         ("sc.policy", "", "pi", "pi, epsilon, avoid_first, original, module:name", "Atari, Go: epsilon; Sokoban: pi"),
         ("train.replay_share", "", "0.8667", "number from 0 to 1", "Atari: 0.8667; Sokoban: 0.1; Go: 0"),
@@ -112,10 +112,10 @@ def test_sections_of_the_users_own_have_meanings_where_there_is_source() -> None
 def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "NOISE"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    of_configurations, of_study = ["sc.target_network", "sc.noise_on", "hyper.latent_noise"], printed[6:]
-    assert [line.split()[0] for line in printed[:6:2]] == of_configurations
-    assert printed[2:4] == [
-        "sc.noise_on = none   [none, encoding, model] [paper's size: Atari, Go: encoding; Sokoban: none]",
+    of_configurations, of_study = ["sc.noise_on", "hyper.latent_noise"], printed[4:]
+    assert [line.split()[0] for line in printed[:4:2]] == of_configurations
+    assert printed[:2] == [
+        "sc.noise_on = none   [none, encoding] [paper's size: Atari, Go: encoding; Sokoban: none]",
         "    N7: what hyper.latent_noise multiplies.",
     ]
     assert of_study == [

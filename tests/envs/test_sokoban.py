@@ -145,7 +145,7 @@ def test_training_refreshes_the_pool() -> None:
         "network": {"kind": "mlp", "width": 8, "head_width": 0},
         "train": {"env_steps": 256, "num_envs": 4, "sequence_length": 8, "batch_sequences": 8, "replay_share": 0.5},
         "replay": {"capacity": 512},
-        "muesli": {"unroll": 2, "cmpo": "exact", "expectation": "exact", "bins": 5, "bins_max": 5.0},
+        "muesli": {"unroll": 2, "num_action_samples": 0, "bins": 5, "bins_max": 5.0},
     }
     trainer = anakin.make_trainer(from_tree(tree))
     state = jax.jit(trainer.init)(jax.random.key(0))

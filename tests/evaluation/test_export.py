@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import agents
 
+from purejax_sc import __version__
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree, load
 from purejax_sc.evaluation import export
@@ -71,7 +72,10 @@ def test_a_file_of_other_networks_is_refused(kept, tmp_path) -> None:
 
 def test_a_file_of_another_version_is_refused(kept, tmp_path) -> None:
     facts = {"version": "9.0", "config": {"env": "gymnax/Catch-bsuite", "novelty": 1}}
-    with pytest.raises(RunError, match=r"novelty.*: use version 9.0, which wrote it"):
+    with pytest.raises(RunError, match=r"novelty.*; version 9.0 wrote it, and this is .*: use the version that wrote"):
+        load_agents(rewritten(kept, tmp_path, facts=np.array(json.dumps(facts))), pytest.fail)
+    facts["version"] = __version__
+    with pytest.raises(RunError, match=r"novelty.*; an earlier version wrote it: use commit 85bead9 to read it"):
         load_agents(rewritten(kept, tmp_path, facts=np.array(json.dumps(facts))), pytest.fail)
 
 

@@ -173,12 +173,11 @@ class Heads(NamedTuple):
 
 
 class MuesliTargets(NamedTuple):
-    """policy: [T, B, A].   value, adv, root_value: [T, B].   nu: the moment."""
+    """policy: [T, B, A].   value, adv: [T, B].   nu: the moment."""
 
     policy: np.ndarray
     value: np.ndarray
     adv: np.ndarray
-    root_value: np.ndarray
     nu: float
 
 
@@ -196,52 +195,44 @@ def muesli_targets(cfg, hyper, batch, target, online, moment, actions):
 
     Args:
       cfg, hyper: the options, and plain numbers.
-      target, online: Heads of the two networks.
+      target, online: Heads of the two networks. Nothing is read of the online one.
       moment: before the update.
       actions: int [N, T + 1, B] draws of the prior, for the sampled estimators.
     """
-    prior = muesli_prior(target, batch, hyper)
-    pi = softmaxes(online.logits) if cfg.return_policy == "online" else prior  # L6
+    prior = muesli_prior(target, batch, hyper)  # also the policy of the returns (L6)
     v_q = np.zeros(target.v.shape)
     for at in entries(v_q.shape):
-        if cfg.expectation == "exact":
-            v_q[at] = pi[at] @ target.q[at]
+        if cfg.num_action_samples:
+            v_q[at] = np.mean(target.q[at][actions[(slice(None), *at)]])
         else:
-            drawn = actions[(slice(None), *at)]
-            weights = [pi[(*at, a)] / prior[(*at, a)] for a in drawn]
-            v_q[at] = np.dot(weights, target.q[at][drawn]) / np.sum(weights)
+            v_q[at] = prior[at] @ target.q[at]
     rho, q_taken = np.zeros(batch.reward.shape), np.zeros(batch.reward.shape)
     for at in entries(rho.shape):
         a = batch.action[at]
         q_taken[at] = target.q[at][a]
-        rho[at] = pi[at][a] / softmax(batch.logits[at])[a] if batch.obs.valid[at] else 0.0
+        rho[at] = prior[at][a] / softmax(batch.logits[at])[a] if batch.obs.valid[at] else 0.0
 
     v, discount, lambda_ = target.v, hyper.discount * batch.discount, hyper.lambda_
     if cfg.returns == "retrace":
         g = retrace(batch.reward, discount, v_q[1:], q_taken[1:], rho[1:], lambda_)
-        value = {  # L4
-            "corrected": v_q[:-1] + np.minimum(1, rho) * (g - q_taken),
-            "return": g,
-            "state": v[:-1] + np.minimum(1, rho) * (g - v[:-1]),
-        }[cfg.value_target]
+        value = v_q[:-1] + np.minimum(1, rho) * (g - q_taken)  # L4
     else:
         value = vtrace(v[:-1], v[1:], batch.reward, discount, rho, lambda_)
         g = batch.reward + discount * v[1:]
         g[:-1] += discount[:-1] * lambda_ * (value[1:] - v[1:-1])
 
-    baseline = online.v if cfg.pg_baseline == "online" else v  # N3
-    adv = g - baseline[:-1]
+    adv = g - v[:-1]  # N3
     nu = hyper.moment_decay * moment.nu + (1 - hyper.moment_decay) * np.mean(adv[batch.obs.valid[:-1]] ** 2)
-    sigma = np.sqrt(nu / (1 - hyper.moment_decay * moment.decay_product) + hyper.moment_epsilon)
+    sigma = np.sqrt(nu / (1 - hyper.moment_decay * moment.decay_product) + 1e-12)
     policy = np.zeros(batch.logits.shape)
     for at in entries(rho.shape):
         z = (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
-        if cfg.cmpo == "exact":
-            policy[at] = cmpo(prior[at], z, hyper.cmpo_clip)
-        else:
+        if cfg.num_action_samples:
             drawn = actions[(slice(None), *at)]
             policy[at] = cmpo_sampled(drawn, z[drawn], len(z), hyper.cmpo_clip)
-    return MuesliTargets(policy, value, adv / sigma, v[:-1], nu)
+        else:
+            policy[at] = cmpo(prior[at], z, hyper.cmpo_clip)
+    return MuesliTargets(policy, value, adv / sigma, nu)
 
 
 class Unrolled(NamedTuple):
@@ -254,7 +245,7 @@ class Unrolled(NamedTuple):
 
 def categorical_loss(cfg, out, x):
     """Cross-entropy of logits [bins] to the two-hot form of the raw number x."""
-    h = float(np.clip(hyperbolic(x) if cfg.value_transform else x, -cfg.bins_max, cfg.bins_max))  # N8
+    h = float(np.clip(hyperbolic(x), -cfg.bins_max, cfg.bins_max))  # N8
     atoms = np.linspace(-cfg.bins_max, cfg.bins_max, cfg.bins)
     weights = np.maximum(0, 1 - np.abs(h - atoms) / (atoms[1] - atoms[0]))
     return -weights @ np.log(softmax(out))
@@ -273,7 +264,7 @@ def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled)
             continue
         pi, a = softmax(root_logits[at]), batch.action[at]
         rho = pi[a] / softmax(batch.logits[at])[a]
-        pg.append(-(min(1.0, rho) if cfg.clip_pg_ratio else rho) * targets.adv[at] * np.log(pi[a]))  # L14
+        pg.append(-min(1.0, rho) * targets.adv[at] * np.log(pi[a]))  # L14
         cmpo_0.append(cross_entropy(root_logits[at], targets.policy[at]))
         v_0.append(categorical_loss(cfg, root_value[at], targets.value[at]))
         beyond = 0.0
@@ -289,24 +280,17 @@ def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled)
                 v_k[k - 1].append(categorical_loss(cfg, value, beyond))
             if after == "live":
                 there = (at[0] + k, at[1])
-                aims = {"return": targets.value, "root": targets.root_value}
-                v_k[k - 1].append(categorical_loss(cfg, value, aims[cfg.model_value][there]))
+                v_k[k - 1].append(categorical_loss(cfg, value, targets.value[there]))  # N9
                 aim = softmax(root_logits[there]) if cfg.model_policy == "distill" else targets.policy[there]
                 pi_k[k - 1].append(cross_entropy(policy, aim))
     mean_v, mean_r, mean_pi = ([np.mean(x) for x in terms] for terms in (v_k, r_k, pi_k))
-    policy = hyper.cmpo_weight * np.mean(cmpo_0) + hyper.model_policy_weight * np.mean(mean_pi)
-    steps = cfg.unroll
-    value_0, value_k, reward = {  # L2
-        "one_plus_mean": (np.mean(v_0), sum(mean_v) / steps, sum(mean_r) / steps),
-        "sum": (np.mean(v_0), sum(mean_v), sum(mean_r)),
-        "mean": (np.mean(v_0) / (steps + 1), sum(mean_v) / (steps + 1), sum(mean_r) / steps),
-    }[cfg.unroll_reduction]
     return (
-        hyper.pg_weight * np.mean(pg)
-        + (hyper.pg_weight if cfg.pg_scope == "policy" else 1.0) * policy  # L1
-        + hyper.value_weight * value_0
-        + hyper.model_value_weight * value_k
-        + hyper.reward_weight * reward
+        hyper.pg_weight * np.mean(pg)  # L1: the weight of the policy gradient alone
+        + hyper.cmpo_weight * np.mean(cmpo_0)
+        + hyper.model_policy_weight * np.mean(mean_pi)
+        + hyper.value_weight * np.mean(v_0)
+        + hyper.model_value_weight * np.mean(mean_v)  # L2: means over the model's steps
+        + hyper.reward_weight * np.mean(mean_r)
     )
 
 
@@ -314,33 +298,26 @@ def projected(cfg, probs, shift, scale):
     """The distribution [bins] of shift + scale X, X on the atoms with probabilities [bins], one atom at a time."""
     atoms, out = np.linspace(-cfg.bins_max, cfg.bins_max, cfg.bins), np.zeros(cfg.bins)
     for atom, p in zip(atoms, probs, strict=True):
-        raw = shift + scale * (inverse_hyperbolic(atom) if cfg.value_transform else atom)
-        x = float(np.clip(hyperbolic(raw) if cfg.value_transform else raw, -cfg.bins_max, cfg.bins_max))
+        x = float(np.clip(hyperbolic(shift + scale * inverse_hyperbolic(atom)), -cfg.bins_max, cfg.bins_max))
         out += p * np.maximum(0, 1 - np.abs(x - atoms) / (atoms[1] - atoms[0]))
     return out
 
 
 def sc_loss(cfg, muesli, live, target, outputs, values, end, end_value, scale):
-    """L_sc (paper Eq. 8) of targets [n, M] and of what is compared with them: logits [n, M, bins], raw values [n, M].
+    """L_sc (paper Eq. 8) of targets [n, M] and of what is compared with them, logits [n, M, bins].
 
     live: bool [M], the rollouts that count.   end [M, bins], end_value [M]: of the last state.   scale: [n] of a value
-    there.   cfg, muesli: the options.
+    there.   cfg, muesli: the options.   values: [n, M] means of the logits, which no loss reads.
     """
-    h = hyperbolic if muesli.value_transform else float
 
     def distance(k, m):
-        g, v, out = target[k, m], values[k, m], outputs[k, m]
+        g, out = target[k, m], outputs[k, m]
         if cfg.loss == "distributional":
             p = projected(muesli, softmax(end[m]), g - scale[k] * end_value[m], scale[k])
             return sum(x * (np.log(x) - np.log(y)) for x, y in zip(p, softmax(out), strict=True) if x > 0)
-        if cfg.loss == "squared":
-            return 0.5 * (h(g) - h(v)) ** 2
-        literal = categorical_loss(muesli, out, g)
-        return literal - categorical_loss(muesli, out, v) if cfg.loss == "centred" else literal  # L12
+        return categorical_loss(muesli, out, g)  # L12
 
-    terms = [np.mean([distance(k, m) for m in np.flatnonzero(live)]) for k in range(len(target))]
-    one_step = {"one_plus_mean": 1 / muesli.unroll, "sum": 1, "mean": 1 / (muesli.unroll + 1)}[muesli.unroll_reduction]
-    return {"mean": np.mean(terms), "sum": np.sum(terms), "per_step": np.sum(terms) * one_step}[cfg.reduction]  # L3
+    return np.mean([distance(k, m) for k in range(len(target)) for m in np.flatnonzero(live)])  # L3
 
 
 def tabular_errors(transitions, rewards, values, policy, discount, last):

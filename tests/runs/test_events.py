@@ -43,7 +43,7 @@ def values(out: Path) -> dict[str, object]:
         ("root_gap_1", "values/root_gap_1"),
         ("sc_error_1", "self-consistency/sc_error_1"),
         ("kl_cmpo", "policy/kl_cmpo"),
-        ("norm_encoder_pg", "gradients/norm_encoder_pg"),
+        ("grad_norm", "gradients/grad_norm"),
         ("something", "other/something"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_run_has_its_numbers_its_settings_and_its_curves(tmp_path) -> None:
     settings = HParamsPluginData.FromString(plugin).session_start_info.hparams
     assert settings["hyper.learning_rate"].number_value == pytest.approx(1e-4)
     assert settings["sc.update"].string_value == "direct"  # always there
-    assert "sc.encoder_gradient" not in settings  # at its default
+    assert "sc.include_last" not in settings  # at its default
     assert found["curves"].image.encoded_image_string == (tmp_path / "run" / "curves.png").read_bytes()
 
 

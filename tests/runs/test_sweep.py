@@ -111,7 +111,6 @@ def test_commas_inside_brackets_do_not_separate() -> None:
         ("hyper.sc_wait=0,1", "did you mean 'hyper.sc_weight'"),
         ("hyper.sc_weight=0,-1", "give 0 or more"),
         ("seed=0,1", "--seeds"),
-        ("muesli.samples=8", "muesli.samples has no effect with muesli.cmpo=exact"),
         ("sc.update=none sc.unroll=2", "sc.unroll has no effect with sc.update=none"),
         ("sc.update=none,direct sc.unroll=2,3", "sc.unroll has no effect with sc.update=none: .* sweep it apart"),
     ],

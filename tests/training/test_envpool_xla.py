@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     },
     "replay": {"capacity": 4 * 6 * 4},
     "host": {"driver": "xla", "actors": 1},
-    "muesli": {"unroll": 2, "bins": 11, "bins_max": 5.0, "cmpo": "exact", "expectation": "exact"},
+    "muesli": {"unroll": 2, "bins": 11, "bins_max": 5.0, "num_action_samples": 0},
     "sc": {"update": "none"},
 }  # fmt: skip
 

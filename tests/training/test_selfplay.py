@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import act, make_actor, make_policy
+from purejax_sc.acting.policy import act, make_policy
 from purejax_sc.config import Config, from_tree
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
@@ -24,7 +24,7 @@ SMALL = {
         "env_steps": 160, "num_envs": 2, "sequence_length": 8, "batch_sequences": 2, "replay_share": 0.0,
         "log_points": 5,
     },
-    "muesli": {"returns": "vtrace", "unroll": 2, "bins": 5, "bins_max": 2.0, "expectation": "exact", "cmpo": "exact"},
+    "muesli": {"returns": "vtrace", "unroll": 2, "bins": 5, "bins_max": 2.0, "num_action_samples": 0},
     "sc": {"update": "none"},
     "hyper": {"learning_rate": 0.1, "discount": 1.0, "target_rate": 0.5},
 }  # fmt: skip
@@ -91,8 +91,8 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
     trainer = anakin.make_trainer(small, env)
     state = jax.jit(trainer.init)(jax.random.key(0))
     model = make_model(small, env.spec)
-    actor, policy = make_actor(small, state.learner, small.hyper), make_policy(small, model, env.spec)
-    act_long = jax.jit(lambda driver, key: act(env, policy, actor, driver, (), key, small.hyper, 64))
+    policy, params = make_policy(model), state.learner.target
+    act_long = jax.jit(lambda driver, key: act(env, policy, params, driver, (), key, small.hyper, 64))
     sequence = act_long(state.driver, jax.random.key(1))[2]
     reward, discount = np.asarray(sequence.reward), np.asarray(sequence.discount)
     assert set(np.unique(discount)) == {-1.0, 0.0}
