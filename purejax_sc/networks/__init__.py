@@ -16,7 +16,6 @@ from purejax_sc.agent.transforms import from_logits
 from purejax_sc.config import Config, ConfigError, MuesliConfig
 from purejax_sc.config.networks import kind_of
 from purejax_sc.networks.parts import LinearDecoder, Parts
-from purejax_sc.networks.products import in_precision
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
 
 POLICY_INIT = nn.initializers.truncated_normal(1e-2)  # near-uniform at the start
@@ -34,14 +33,18 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     decoder = _make_decoder(parts, config, seen)
     # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
     encoder: Callable[..., Any] = parts.encoder.apply
-    transition: Callable[..., Any] = parts.dynamics.apply
+    apply_dynamics: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = heads.policy.apply
     root_policy: Callable[..., Any] = heads.root_policy.apply
     scalar: Callable[..., Any] = heads.scalar.apply
 
     def encode(params: Tree, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
-        encoded: tuple[Array, Tree] = encoder(params, obs._replace(frame=read(obs.frame)), carry)
-        return encoded
+        e, carry = encoder(params, obs._replace(frame=read(obs.frame)), carry)
+        return e.astype(jnp.float32), carry
+
+    def transition(params: Tree, *inputs: Array, **method: str) -> Array:
+        z: Array = apply_dynamics(params, *inputs, **method)
+        return z.astype(jnp.float32)
 
     def step(dynamics: Tree, reward: Tree, z: Array, a: Array) -> tuple[Array, Array]:
         z_next = transition(dynamics, z, a)
@@ -51,21 +54,20 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         logits, legal = jnp.split(policy(params, parts.read(z)), 2, axis=-1)
         return logits, legal
 
-    multiplied = partial(in_precision, config.network.precision)
     return Model(
         init=partial(_init, parts, heads, decoder, seen),
         initial_carry=parts.initial_carry,
-        encode=multiplied(encode),
-        start=multiplied(partial(transition, method="start")),
-        step=multiplied(step),
-        value=multiplied(lambda params, z: scalar(params, parts.read(z))),
-        policy=multiplied(lambda params, z: policy(params, parts.read(z))[:, : spec.num_actions]),
-        root_value=multiplied(scalar),
-        root_policy=multiplied(root_policy),
+        encode=encode,
+        start=partial(transition, method="start"),
+        step=step,
+        value=lambda params, z: scalar(params, parts.read(z)),
+        policy=lambda params, z: policy(params, parts.read(z))[:, : spec.num_actions],
+        root_value=scalar,
+        root_policy=root_policy,
         decode=partial(from_logits, bins_max=config.muesli.bins_max),
-        reconstruct=decoder and multiplied(partial(_reconstruct, parts, decoder)),
+        reconstruct=decoder and partial(_reconstruct, parts, decoder),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
-        rules=multiplied(policy_and_rules) if config.muesli.legal else None,
+        rules=policy_and_rules if config.muesli.legal else None,
     )
 
 

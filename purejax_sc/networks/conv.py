@@ -6,8 +6,9 @@ good convolutions and keep them. `bench/conv.py` measures all forms on the machi
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import chex
 import flax.linen as nn
@@ -15,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.networks.products import convolution, product
 from purejax_sc.types import Array
 
 Form = Literal["auto", "matmul", "banded", "dense", "lax"]
 Padding = Literal["SAME", "VALID"]
+MakeConv = Callable[..., nn.Conv]  # `conv` with its form and dtype, as modules take it
 
 WIDEST_TILE = 4  # output columns of a banded product
 # Where bands beat plain patches on a CPU: with few channels the patches of single columns make narrow products.
@@ -31,31 +32,21 @@ SMALL_BOARD, SMALL_IMAGE, CHANNELS_TO_COPY = 49, 400, 8  # points; numbers befor
 MANY_IMAGES = 128
 
 
-class Conv(nn.Module):
-    """`flax.linen.Conv` for images [M, H, W, C] -> [M, H', W', features], with the same parameters and initialisers.
+def conv(features: int, kernel_size: tuple[int, int] = (3, 3), *, form: Form = "auto", **options: Any) -> nn.Conv:
+    """Build a `flax.linen.Conv` for images [M, H, W, C] that computes in this form.
 
     form: `lax` for XLA's convolution, `matmul` for a product of patches, `banded` for one of wider windows, `dense` for
     one of whole images, `auto` to choose by platform and size.
     """
 
-    features: int
-    kernel_size: tuple[int, int] = (3, 3)
-    strides: tuple[int, int] = (1, 1)
-    padding: Padding = "SAME"
-    form: Form = "auto"
+    def convolve(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding, **_: Any) -> Array:
+        return FORMS[form](x, kernel, strides, padding)  # the rest are defaults of flax
 
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        chex.assert_rank(x, 4)
-        shape = (*self.kernel_size, x.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-        convolve = auto_conv if self.form == "auto" else FORMS[self.form]
-        return convolve(x, kernel, self.strides, self.padding) + bias.reshape(1, 1, 1, -1)
+    return nn.Conv(features, kernel_size, conv_general_dilated_cls=lambda: convolve, **options)
 
 
 def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
-    """The form that is fastest on the platform that the program is lowered for, which need not be the one at hand."""
+    """Convolve in the form that is fastest on the platform for which the program is lowered."""
     images, height, width, _ = x.shape
     form = FORMS[choose_form(images, height, width, kernel.shape)]
     if kernel.shape[1] == 1:
@@ -66,7 +57,7 @@ def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Paddin
 
 
 def choose_form(images: int, height: int, width: int, kernel: tuple[int, ...]) -> Literal["matmul", "banded", "dense"]:
-    """The fastest form on a CPU for so many images of this height and width and a kernel [h, w, C, features]."""
+    """Choose the fastest form on a CPU for a number of images of this size and a kernel [h, w, C, features]."""
     _, kernel_width, channels, features = kernel
     if kernel_width == 1:
         return "matmul"  # its patches are the image
@@ -78,12 +69,12 @@ def choose_form(images: int, height: int, width: int, kernel: tuple[int, ...]) -
 
 
 def lax_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
-    """XLA's convolution of x [M, H, W, C] with kernel [h, w, C, features]."""
-    return convolution(x, kernel, strides, padding)
+    """Convolve x [M, H, W, C] with kernel [h, w, C, features] by XLA's own operation."""
+    return jax.lax.conv_general_dilated(x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def matmul_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
-    """The same as a matrix product of patches [M, H', W', h w C] and the kernel [h w C, features]."""
+    """Convolve by a matrix product of patches [M, H', W', h w C] and the kernel [h w C, features]."""
     height, width, _, features = kernel.shape
     x, rows, columns = _pad(x, kernel, strides, padding)
 
@@ -98,10 +89,10 @@ def matmul_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
 
 
 def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
-    """The same as a product of windows, each of which holds what a tile of neighbouring output columns sees, and the
+    """Convolve by a product of windows, each the receptive field of a tile of neighbouring output columns, and the
     kernel spread into a band matrix [tile features, h span C], where span is the width of a window.
 
-    It multiplies some zeros, but copies less of x than patches do, in longer pieces, and the product is broader.
+    This multiplies some zeros, but copies less of x than patches do, in longer pieces, and the product is broader.
     """
     height, width, _, features = kernel.shape
     x, rows, columns = _pad(x, kernel, strides, padding)
@@ -109,7 +100,7 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
     span = (tile - 1) * strides[1] + width
     # place[j, w, o]: entry j of the kernel meets column w of the window for output column o of the tile.
     place = np.arange(span)[:, None] == np.arange(tile) * strides[1] + np.arange(width)[:, None, None]
-    band = jnp.einsum("jwo,ijcf->ofiwc", place.astype(np.float32), kernel).reshape(tile * features, -1)
+    band = jnp.einsum("jwo,ijcf->ofiwc", place.astype(kernel.dtype), kernel).reshape(tile * features, -1)
 
     def seen(i: int, first: int) -> Array:
         """What row i of the band meets in every window that starts at column `first`."""
@@ -122,27 +113,27 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
 
 
 def dense_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
-    """The same as a product of whole images and the kernel spread into a matrix [H' W' features, H W C].
+    """Convolve by a product of whole images and the kernel spread into a matrix [H' W' features, H W C].
 
-    It copies nothing of x, and most of what it multiplies is zero: that pays on boards of few points.
+    This copies nothing of x, but most of the matrix is zero: it pays on boards of few points.
     """
     pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
     # places[i, p, o]: entry i of the kernel meets row (column) p of the image for row (column) o of the output.
     across_rows, across_columns = map(_places, x.shape[1:3], kernel.shape[:2], strides, pads)
-    spread = jnp.einsum("iro,jsp,ijcf->opfrsc", across_rows, across_columns, kernel)
+    spread = jnp.einsum("iro,jsp,ijcf->opfrsc", across_rows, across_columns, kernel).astype(kernel.dtype)
     y = _product(x.reshape(x.shape[0], -1), spread.reshape(math.prod(spread.shape[:3]), -1))
     return y.reshape(-1, *spread.shape[:3])
 
 
 def _places(size: int, window: int, stride: int, pads: tuple[int, int]) -> np.ndarray:
-    """[window, size, outputs] 1 where an entry of the window lies on a place of the image, for each output."""
+    """Mark with 1 which place of the image an entry of the window meets, for each output: [window, size, outputs]."""
     firsts = np.arange((size + sum(pads) - window) // stride + 1) * stride - pads[0]
     met = firsts + np.arange(window)[:, None, None]
     return (np.arange(size)[:, None] == met).astype(np.float32)
 
 
 def _pad(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> tuple[Array, int, int]:
-    """x with its padding, and the rows and columns of the output: the windows that fit."""
+    """Pad x, and count the rows and columns of the output: the windows that fit."""
     pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
     x = jnp.pad(x, ((0, 0), *pads, (0, 0)))
     rows, columns = ((n - k) // s + 1 for n, k, s in zip(x.shape[1:3], kernel.shape[:2], strides, strict=True))
@@ -150,15 +141,15 @@ def _pad(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) ->
 
 
 def _product(x: Array, weights: Array) -> Array:
-    """x [..., inputs] times weights [outputs, inputs], transposed.
+    """Multiply x [..., inputs] by weights [outputs, inputs], transposed.
 
     Kept in this orientation, the gradient of the weights is a product that XLA's CPU back end does twice as fast.
     """
-    out = product(x.reshape(-1, x.shape[-1]), weights, axis=1)
+    out = jax.lax.dot_general(x.reshape(-1, x.shape[-1]), weights, (((1,), (1,)), ((), ())))
     return out.reshape(*x.shape[:-1], -1)
 
 
-FORMS = {"matmul": matmul_conv, "banded": banded_conv, "dense": dense_conv, "lax": lax_conv}
+FORMS = {"auto": auto_conv, "matmul": matmul_conv, "banded": banded_conv, "dense": dense_conv, "lax": lax_conv}
 
 
 def max_pool(x: Array, stride: int) -> Array:

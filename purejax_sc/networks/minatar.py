@@ -1,12 +1,14 @@
 """`minatar`: 3x3 convolutions of small images, and a residual model on a flat latent."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax.numpy as jnp
+from flax.typing import Dtype
 
 from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
-from purejax_sc.networks.conv import Conv, Form, Padding
+from purejax_sc.networks.conv import Form, MakeConv, Padding, conv
 from purejax_sc.networks.parts import FeedForward, Head, Kind, Parts, ResidualDynamics, image_shape, standardise
-from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec
 
 
@@ -29,16 +31,16 @@ class MinatarTorso(nn.Module):
 
     channels: tuple[int, ...]
     width: int
-    padding: Padding
-    conv: Form
+    conv: MakeConv
+    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, frame: Array) -> Array:
         x = frame.astype(jnp.float32)
         for channels in self.channels:
-            x = nn.relu(Conv(channels, padding=self.padding, form=self.conv)(x))
-        x = nn.relu(Dense(self.width)(x.reshape(x.shape[0], -1)))
-        return standardise(Dense(self.width)(x))
+            x = nn.relu(self.conv(channels)(x))
+        x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x.reshape(x.shape[0], -1)))
+        return standardise(nn.Dense(self.width, dtype=self.dtype)(x))
 
 
 def make_minatar(network: MinatarOptions, spec: EnvSpec) -> Parts:
@@ -49,10 +51,11 @@ def make_minatar(network: MinatarOptions, spec: EnvSpec) -> Parts:
             f"{len(network.channels)} VALID 3x3 convolutions leave nothing of a {height}x{width} frame: set"
             f" network.padding=SAME, or shorten network.channels"
         )
+    make_conv = partial(conv, padding=network.padding, form=network.conv, dtype=network.precision)
     return Parts(
-        encoder=FeedForward(MinatarTorso(network.channels, network.width, network.padding, network.conv)),
-        dynamics=ResidualDynamics(network.width, network.model_blocks),
-        head=lambda outputs, init: Head(outputs, network.head_width, init),
+        encoder=FeedForward(MinatarTorso(network.channels, network.width, make_conv, network.precision)),
+        dynamics=ResidualDynamics(network.width, network.model_blocks, network.precision),
+        head=partial(Head, hidden=network.head_width, dtype=network.precision),
     )
 
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import flax.linen as nn
 import jax.numpy as jnp
+from flax.typing import Dtype
 from pydantic import Field
 
 from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
-from purejax_sc.networks.conv import Conv, Form
+from purejax_sc.networks.conv import Form, MakeConv, conv
 from purejax_sc.networks.parts import NORM_EPSILON, FeedForward, Head, Kind, Parts, image_shape
-from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec
 
 HEAD_PLANES = 8  # of the 1x1 convolution that opens a head
@@ -77,14 +77,13 @@ class PlaneTower(nn.Module):
 
     planes: int
     blocks: int
-    conv: Form
+    conv: MakeConv
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        conv = partial(Conv, self.planes, form=self.conv)
         for _ in range(self.blocks):
-            y = conv()(nn.relu(board_norm()(x)))
-            x = x + conv()(nn.relu(board_norm()(y)))
+            y = self.conv(self.planes)(nn.relu(board_norm()(x)))
+            x = x + self.conv(self.planes)(nn.relu(board_norm()(y)))
         return min_max(x)
 
 
@@ -93,11 +92,11 @@ class PlaneTorso(nn.Module):
 
     planes: int
     blocks: int
-    conv: Form
+    conv: MakeConv
 
     @nn.compact
     def __call__(self, frame: Array) -> Array:
-        x = Conv(self.planes, form=self.conv)(frame.astype(jnp.float32))
+        x = self.conv(self.planes)(frame.astype(jnp.float32))
         return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
@@ -112,14 +111,14 @@ class ChosenBlock(nn.Module):
     """
 
     planes: int
-    conv: Form
+    conv: MakeConv
 
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
-        of_all = nn.relu(Conv(a.shape[1] * ACTION_PLANES, form=self.conv)(z))  # once for all actions of a look-ahead
+        of_all = nn.relu(self.conv(a.shape[1] * ACTION_PLANES)(z))  # once for all actions of a look-ahead
         of_each = of_all.reshape(*z.shape[:3], a.shape[1], ACTION_PLANES)
         chosen = jnp.sum(of_each * a[:, None, None, :, None], axis=-2)
-        return z + Conv(self.planes, form=self.conv)(chosen)
+        return z + self.conv(self.planes)(chosen)
 
 
 class PlaneDynamics(nn.Module):
@@ -132,7 +131,7 @@ class PlaneDynamics(nn.Module):
 
     planes: int
     blocks: int
-    conv: Form
+    conv: MakeConv
 
     def start(self, e: Array) -> Array:
         return e
@@ -143,7 +142,7 @@ class PlaneDynamics(nn.Module):
         if not are_places(a.shape[1], *board):
             return PlaneTower(self.planes, self.blocks - 1, self.conv)(ChosenBlock(self.planes, self.conv)(z, a))
         x = jnp.concatenate([z, action_planes(a, *board)], axis=-1)
-        x = z + Conv(self.planes, form=self.conv)(x)
+        x = z + self.conv(self.planes)(x)
         return PlaneTower(self.planes, self.blocks, self.conv)(x)
 
 
@@ -156,11 +155,11 @@ class ProjectedDynamics(nn.Module):
 
     planes: int
     blocks: int
-    conv: Form
+    conv: MakeConv
 
     def setup(self) -> None:
         self.norm = board_norm()
-        self.enter = Conv(self.planes, kernel_size=(1, 1))
+        self.enter = self.conv(self.planes, (1, 1), form="auto")
         self.model = PlaneDynamics(self.planes, self.blocks, self.conv)
 
     def start(self, e: Array) -> Array:
@@ -183,18 +182,19 @@ class PlaneHead(nn.Module):
     """
 
     outputs: int
-    hidden: int
     init_last: nn.initializers.Initializer
+    hidden: int
     points: int = 0
     groups: int = 1
+    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, z: Array) -> Array:
-        planes = nn.relu(Conv(self.groups * HEAD_PLANES, kernel_size=(1, 1))(board_norm()(z)))
-        logits = Head(self.outputs, self.groups * self.hidden, self.init_last)(planes)
+        planes = nn.relu(conv(self.groups * HEAD_PLANES, (1, 1), dtype=self.dtype)(board_norm()(z)))
+        logits = Head(self.outputs, self.init_last, self.groups * self.hidden, self.dtype)(planes)
         if not self.points:
             return logits
-        there = Dense(self.groups, use_bias=False, kernel_init=self.init_last)(planes)
+        there = nn.Dense(self.groups, use_bias=False, kernel_init=self.init_last, dtype=jnp.float32)(planes)
         there = there.reshape(-1, self.points, self.groups).swapaxes(1, 2)
         elsewhere = self.outputs // self.groups - self.points
         return logits + jnp.pad(there, ((0, 0), (0, 0), (0, elsewhere))).reshape(-1, self.outputs)
@@ -209,12 +209,12 @@ class TowerHead(nn.Module):
 
     planes: int
     blocks: int
-    conv: Form
+    conv: MakeConv
     head: nn.Module
 
     @nn.compact
     def __call__(self, z: Array) -> Array:
-        x = Conv(self.planes, kernel_size=(1, 1))(board_norm()(z))
+        x = self.conv(self.planes, (1, 1), form="auto")(board_norm()(z))
         logits: Array = self.head(PlaneTower(self.planes, self.blocks, self.conv)(x))
         return logits
 
@@ -226,7 +226,7 @@ class PlaneDecoder(nn.Module):
 
     @nn.compact
     def __call__(self, z: Array) -> Array:
-        return Conv(self.shown, kernel_size=(1, 1))(board_norm()(z))
+        return conv(self.shown, (1, 1))(board_norm()(z))
 
 
 def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
@@ -239,18 +239,20 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
         )
     seen, modelled = network.channels[0], network.channels[-1]
     dynamics = PlaneDynamics if seen == modelled else ProjectedDynamics
+    make_conv = partial(conv, form=network.conv, dtype=network.precision)
+    head = partial(PlaneHead, hidden=network.head_width, dtype=network.precision)
 
     def policy_head(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
-        return PlaneHead(outputs, network.head_width, init, points, groups=outputs // spec.num_actions)
+        return head(outputs, init, points=points, groups=outputs // spec.num_actions)
 
     def model_policy(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
-        head = policy_head(outputs, init)
-        return TowerHead(seen, network.policy_blocks, network.conv, head) if network.policy_blocks else head
+        last = policy_head(outputs, init)
+        return TowerHead(seen, network.policy_blocks, make_conv, last) if network.policy_blocks else last
 
     return Parts(
-        encoder=FeedForward(PlaneTorso(seen, network.blocks, network.conv)),
-        dynamics=dynamics(modelled, network.blocks, network.conv),
-        head=lambda outputs, init: PlaneHead(outputs, network.head_width, init),
+        encoder=FeedForward(PlaneTorso(seen, network.blocks, make_conv)),
+        dynamics=dynamics(modelled, network.blocks, make_conv),
+        head=head,
         policy_head=policy_head,
         model_policy=model_policy,
         decoder=PlaneDecoder,

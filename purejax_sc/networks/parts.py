@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.typing import Dtype
 
 from purejax_sc.config import ConfigError, NetworkConfig
-from purejax_sc.networks.products import Dense
 from purejax_sc.types import Array, EnvSpec, Observation, Tree
 
 NORM_EPSILON = 1e-6  # a constant latent is mapped to 0 and not to NaN
@@ -87,18 +88,22 @@ class FeedForward(nn.Module):
 
 
 class Head(nn.Module):
-    """[M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer."""
+    """[M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer.
+
+    dtype: of the hidden layer. The last layer is float32, because bfloat16 keeps only two or three digits of a logit.
+    """
 
     outputs: int
-    hidden: int
     init_last: nn.initializers.Initializer
+    hidden: int
+    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = x.reshape(x.shape[0], -1)
         if self.hidden:
-            x = nn.relu(Dense(self.hidden)(x))
-        return Dense(self.outputs, kernel_init=self.init_last)(x)
+            x = nn.relu(nn.Dense(self.hidden, dtype=self.dtype)(x))
+        return nn.Dense(self.outputs, kernel_init=self.init_last, dtype=jnp.float32)(x)
 
 
 class LinearDecoder(nn.Module):
@@ -108,7 +113,7 @@ class LinearDecoder(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        return Dense(math.prod(self.shape))(x.reshape(x.shape[0], -1)).reshape(-1, *self.shape)
+        return nn.Dense(math.prod(self.shape))(x.reshape(x.shape[0], -1)).reshape(-1, *self.shape)
 
 
 class ResidualDynamics(nn.Module):
@@ -116,6 +121,7 @@ class ResidualDynamics(nn.Module):
 
     width: int
     blocks: int
+    dtype: Dtype | None = None
 
     def start(self, e: Array) -> Array:
         return e
@@ -124,10 +130,11 @@ class ResidualDynamics(nn.Module):
     def __call__(self, z: Array, a: Array) -> Array:
         # The action has a product of its own: initialised by its own width it is as loud as the latent, and a `vmap`
         # over actions (the look-ahead) computes the latent's product once.
-        x = Dense(self.width)(z) + Dense(self.width, use_bias=False)(a)
-        z = z + Dense(self.width)(nn.relu(x))
+        dense = partial(nn.Dense, self.width, dtype=self.dtype)
+        x = dense()(z) + dense(use_bias=False)(a)
+        z = z + dense()(nn.relu(x))
         for _ in range(self.blocks - 1):
-            z = z + Dense(self.width)(nn.relu(Dense(self.width)(z)))
+            z = z + dense()(nn.relu(dense()(z)))
         return standardise(z)
 
 

@@ -1,5 +1,7 @@
 """`resnet`: large images in stacks, by the residual network of `impala` without memory, and a residual model."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -35,8 +37,8 @@ def make_resnet(network: ResnetOptions, spec: EnvSpec) -> Parts:
     """The residual network of `impala` without memory, and a residual model on a flat latent."""
     return Parts(
         encoder=FeedForward(Contrasted(make_torso(network, spec))),
-        dynamics=ResidualDynamics(network.width, network.model_blocks),
-        head=lambda outputs, init: Head(outputs, network.head_width, init),
+        dynamics=ResidualDynamics(network.width, network.model_blocks, network.precision),
+        head=partial(Head, hidden=network.head_width, dtype=network.precision),
     )
 
 

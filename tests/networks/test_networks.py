@@ -14,7 +14,7 @@ from jax import export
 from purejax_sc.config import Config, ConfigError, MuesliConfig
 from purejax_sc.config.networks import NetworkConfig, read_network
 from purejax_sc.networks import make_model
-from purejax_sc.networks.conv import Conv, choose_form, max_pool
+from purejax_sc.networks.conv import choose_form, conv, max_pool
 from purejax_sc.networks.impala import patches
 from purejax_sc.networks.muzero import (
     ACTION_PLANES,
@@ -141,7 +141,7 @@ def assert_close(x, y, atol=1e-5):
 )
 def test_conv_equals_flax_conv_with_the_same_parameters(form, kernel_size, strides, padding):
     x = np.random.default_rng(0).normal(size=(2, 7, 8, 3)).astype(np.float32)
-    ours = Conv(4, kernel_size, strides, padding, form)
+    ours = conv(4, kernel_size, strides=strides, padding=padding, form=form)
     theirs = nn.Conv(4, kernel_size, strides, padding)
     params = jax.jit(theirs.init)(jax.random.key(1), x)
     assert_close(jax.jit(ours.init)(jax.random.key(1), x), params, atol=0)
@@ -160,7 +160,7 @@ def test_conv_of_a_2x2_image_by_hand():
     x = jnp.array([[1.0, 2.0], [3.0, 4.0]]).reshape(1, 2, 2, 1)
     params = {"params": {"kernel": jnp.ones((3, 3, 1, 1)), "bias": jnp.array([0.5])}}
     for form in ("matmul", "banded", "dense", "lax"):
-        np.testing.assert_allclose(Conv(1, form=form).apply(params, x), jnp.full((1, 2, 2, 1), 10.5))
+        np.testing.assert_allclose(conv(1, form=form).apply(params, x), jnp.full((1, 2, 2, 1), 10.5))
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
@@ -189,11 +189,6 @@ def test_equal_maxima_share_the_gradient():
     assert (gradient > 0).all()
 
 
-def test_conv_refuses_more_than_one_batch_axis():
-    with pytest.raises(AssertionError):
-        Conv(1).init(jax.random.key(0), jnp.zeros((2, 2, 4, 4, 1)))
-
-
 def lowered(function, arguments, platform):
     return export.export(jax.jit(function), platforms=[platform])(*arguments).mlir_module()
 
@@ -216,7 +211,7 @@ def gradients_of_seeds(form, kernels, images):
 
     def loss(kernel, images):
         params = {"params": {"kernel": kernel, "bias": jnp.zeros(kernel.shape[-1])}}
-        return jnp.sum(jnp.sin(Conv(kernel.shape[-1], form=form).apply(params, images)))
+        return jnp.sum(jnp.sin(conv(kernel.shape[-1], form=form).apply(params, images)))
 
     return jax.vmap(jax.grad(loss, argnums=(0, 1)), (0, None))(kernels, images)
 
@@ -485,7 +480,7 @@ def test_action_planes_of_columns():
 
 def test_actions_that_are_no_places_choose_among_features_of_their_own():
     """By hand: each of two actions moves what is there by one point, to its own side."""
-    block = ChosenBlock(planes=1, conv="auto")
+    block = ChosenBlock(planes=1, conv=conv)
     z = jnp.array([0.0, 1.0, 0.0, 0.0]).reshape(1, 1, 4, 1)
     shapes = jax.eval_shape(block.init, jax.random.key(0), z, jnp.eye(2)[:1])["params"]
     assert shapes["Conv_0"]["kernel"].shape == (3, 3, 1, 2 * ACTION_PLANES)
@@ -560,7 +555,7 @@ def test_normalisations_by_hand():
 def test_planes_of_heads_are_alive_whatever_the_latent_is_shifted_by():
     """Of a latent in [0, 1] half of the planes would be 0 on every board, and their kernels without a gradient."""
     z = jnp.asarray(np.random.default_rng(0).uniform(0.5, 0.8, size=(64, 5, 5, 8)), jnp.float32)
-    head = PlaneHead(3, 0, nn.initializers.normal())
+    head = PlaneHead(3, nn.initializers.normal(), hidden=0)
 
     @jax.vmap
     def alive(key):
@@ -574,7 +569,7 @@ def test_planes_of_heads_are_alive_whatever_the_latent_is_shifted_by():
 
 def test_points_of_a_policy_head_share_what_they_see():
     """A latent that differs at one point moves that point's logit in each group, beside what the dense layer does."""
-    head = PlaneHead(10, 0, nn.initializers.normal(), points=4, groups=2)
+    head = PlaneHead(10, nn.initializers.normal(), hidden=0, points=4, groups=2)
     z = jnp.zeros((1, 2, 2, 3)).at[0, 1, 0].set(jnp.array([3.0, -1.0, 2.0]))
     params = head.init(jax.random.key(0), z)
     blind = jax.tree.map(jnp.zeros_like, params["params"]["Head_0"])
@@ -605,7 +600,7 @@ def test_a_models_policy_may_have_blocks_of_its_own():
 
     # By hand: what the plain head says of what the tower makes of the state.
     x = nn.Conv(6, (1, 1)).apply({"params": parts["Conv_0"]}, board_norm().apply({"params": parts["LayerNorm_0"]}, z))
-    x = PlaneTower(6, 2, "auto").apply({"params": tower}, x)
+    x = PlaneTower(6, 2, conv).apply({"params": tower}, x)
     plain = jax.jit(model.root_policy)({"params": parts["head"]}, x)
     np.testing.assert_allclose(logits, plain, atol=1e-5)
 
