@@ -5,4 +5,4 @@ FROM python:3.12-slim
 WORKDIR /purejax_sc
 COPY . .
 RUN pip install --no-cache-dir -e ".[test]"
-CMD ["purejax-sc", "train", "minatar_breakout_fast", "--seeds", "5"]
+CMD ["purejax-sc", "train", "minatar_breakout", "--seeds", "5"]

@@ -28,7 +28,7 @@ from purejax_sc.training.devices import make_layout
 from purejax_sc.training.mesh import compile_program, make_local_trainer
 
 ENVIRONMENTS = (1, 2, 4, 8, 16, 32)
-SEQUENCES = 2  # in a batch per fresh one, as in minatar_breakout_fast
+SEQUENCES = 2  # in a batch per fresh one, as in minatar_breakout
 
 
 def sizes(num_envs: int) -> list[str]:

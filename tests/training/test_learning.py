@@ -54,7 +54,8 @@ def test_cartpole_is_learned_in_100_000_steps(update):
 
 @pytest.mark.parametrize("update", ["none", "direct"])
 def test_breakout_is_learned_in_1_000_000_steps(update):
-    assert mean_returns("minatar_breakout", [f"sc.update={update}"], [(900_000, 1_000_000)])[0] >= 32
+    # The lowest mean of five seeds in RESULTS is 28.0 [24.1, 31.9].
+    assert mean_returns("minatar_breakout", [f"sc.update={update}"], [(900_000, 1_000_000)])[0] >= 24
 
 
 def trained(config: Config) -> Agents:
