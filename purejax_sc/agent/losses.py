@@ -6,7 +6,6 @@ Targets, weights and ratios are inputs: none of these functions sees a network, 
 from typing import NamedTuple
 
 import chex
-import distrax
 import jax
 import jax.numpy as jnp
 
@@ -101,7 +100,8 @@ def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Arr
     chex.assert_equal_shape_prefix([action, logits], action.ndim)
     chex.assert_rank(logits, action.ndim + 1)
     chex.assert_type([logits, action, rho, adv], [float, int, float, float])
-    return -jax.lax.stop_gradient(rho * adv) * distrax.Categorical(logits=logits).log_prob(action)
+    log_pi = jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(action, logits.shape[-1]), axis=-1)
+    return -jax.lax.stop_gradient(rho * adv) * log_pi
 
 
 def cmpo_policy(log_prior: Array, adv: Array, clip: Scalar) -> Array:

@@ -214,17 +214,12 @@ def _action_values(
     if actions is None or num_actions <= num_samples + 1:  # all actions cost no more than the samples
         every = jnp.broadcast_to(jnp.eye(num_actions)[:, None], (num_actions, e.shape[0], num_actions))
         table = jnp.moveaxis(jnp.reshape(jax.vmap(q_of)(every), (num_actions, *time_batch)), 0, -1)
-        q_taken = _at_action(table[:-1], action)
-        return q_taken, table if actions is None else jax.vmap(partial(_at_action, table))(actions), actions
+        q_taken = transforms.at_action(table[:-1], action)
+        return q_taken, table if actions is None else jax.vmap(partial(transforms.at_action, table))(actions), actions
     asked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
     one_hot = jax.nn.one_hot(jnp.reshape(asked, (num_samples + 1, -1)), num_actions)
     q = jnp.reshape(jax.vmap(q_of)(one_hot), (num_samples + 1, *time_batch))
     return q[-1, :-1], q[:-1], actions
-
-
-def _at_action(table: Array, action: Array) -> Array:
-    """Read table[..., a] for every action: [..., A], int [...] -> [...]."""
-    return jnp.take_along_axis(table, action[..., None], axis=-1)[..., 0]
 
 
 # The model along the data
@@ -259,7 +254,7 @@ def grounded_loss(
         return losses.cross_entropy(out, probs)
 
     # One number per root [M], or per model step and root [K * M], until the means below.
-    rho = transforms.importance_ratio(logits, batch.logits, batch.action)
+    rho = transforms.importance_ratio(jax.nn.log_softmax(logits), batch.logits, batch.action)
     pg = losses.policy_gradient(logits, batch.action, jnp.minimum(1.0, rho), targets.adv)  # L14
     cmpo = losses.cross_entropy(logits, targets.policy)
     value = categorical(out_v0, v_target[0])
@@ -433,9 +428,11 @@ def count_masks(cfg: MuesliConfig, batch: Sequence, axis: str | None = None) -> 
 
 def _policy_metrics(logits: Array, pi_cmpo: Array, masks: Masks) -> Metrics:
     """Entropy of the policy, and KL of the (normalised) CMPO policy from it."""
-    pi, cmpo = distrax.Categorical(logits=logits), distrax.Categorical(probs=pi_cmpo)
-    kl = cmpo.kl_divergence(pi)
-    return {"entropy": mean_over(pi.entropy(), masks.valid), "kl_cmpo": mean_over(kl, masks.valid)}
+    log_pi = jax.nn.log_softmax(logits)
+    entropy = -jnp.sum(jnp.exp(log_pi) * log_pi, axis=-1)
+    probs = pi_cmpo / jnp.sum(pi_cmpo, axis=-1, keepdims=True)
+    kl = jnp.sum(probs * (jnp.log(jnp.maximum(probs, 1e-30)) - log_pi), axis=-1)
+    return {"entropy": mean_over(entropy, masks.valid), "kl_cmpo": mean_over(kl, masks.valid)}
 
 
 def _value_metrics(model: Model, out_v0: Array, out_v: Array, v_target: Array, masks: Masks) -> Metrics:

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import chex
-import distrax
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
@@ -189,8 +188,12 @@ def flat(x: Any) -> Any:
 
 def importance_ratio(logits: Array, logits_mu: Array, action: Array) -> Array:
     """rho = pi(a|s) / mu(a|s) [...] from logits [..., A] of both policies and actions int [...]."""
-    pi, mu = distrax.Categorical(logits=logits), distrax.Categorical(logits=logits_mu)
-    return jnp.exp(pi.log_prob(action) - mu.log_prob(action))
+    return jnp.exp(at_action(jax.nn.log_softmax(logits), action) - at_action(jax.nn.log_softmax(logits_mu), action))
+
+
+def at_action(table: Array, action: Array) -> Array:
+    """Read table[..., a] for every action: [..., A], int [...] -> [...]."""
+    return jnp.take_along_axis(table, action[..., None], axis=-1)[..., 0]
 
 
 def device_sum(tree: Tree, axis: str | None) -> Tree:

@@ -64,44 +64,6 @@ def test_an_absorbed_root_stays_known_past_the_end_of_the_sequence():
     np.testing.assert_array_equal(live[:, 1, 0], [1, 0, 0, 0, 0])
 
 
-def ends_of(reward, discount, gamma, absorbing, unroll):
-    """(reward [K, T], value [K + 1, T]) of one sequence whose entries are all valid."""
-    known = losses.unroll_masks(jnp.asarray(discount, jnp.float32), jnp.ones(discount.shape, bool), unroll)
-    ends = losses.follow_ends(jnp.asarray(reward, jnp.float32), known, gamma, absorbing)
-    return np.asarray(ends.reward)[..., 0], np.asarray(ends.value)[..., 0]
-
-
-def test_an_end_pays_and_then_nothing_or_is_worth_as_much_for_good():
-    # Steps 0, 1 | 2: the second one ends an episode with a reward of 2.
-    reward, discount = column(1.0, 2.0, 7.0), column(1.0, 0.0, 1.0)
-    rewards, values = ends_of(reward, discount, 0.5, "zero", 3)
-    np.testing.assert_array_equal(rewards[:, 0], [1, 2, 0])
-    np.testing.assert_array_equal(rewards[:, 1], [2, 0, 0])
-    np.testing.assert_array_equal(values, 0.0)
-    rewards, values = ends_of(reward, discount, 0.5, "outcome", 3)
-    np.testing.assert_array_equal(rewards[:, 0], [1, 0, 0])
-    np.testing.assert_array_equal(rewards[:, 1], 0.0)
-    np.testing.assert_array_equal(values[:, 0], [0, 0, 4, 8])  # 0.5 * 4 is the reward, and 0.5 * 8 is 4
-    np.testing.assert_array_equal(values[:, 1], [0, 4, 8, 16])
-    # In self-play whoever made the last move has won 2, and the other, who would be next, has lost as much.
-    _, values = ends_of(reward, discount, -1.0, "outcome", 3)
-    np.testing.assert_array_equal(values[:, :2].T, [[0, 0, -2, 2], [0, -2, 2, -2]])
-
-
-@pytest.mark.parametrize("gamma", [0.9, -1.0])
-def test_both_ways_to_end_are_worth_the_same(gamma):
-    rng, unroll = np.random.default_rng(0), 4
-    reward, discount = rng.normal(size=(12, 1)), rng.choice([0.0, 1.0], (12, 1), p=[0.3, 0.7])
-    powers = gamma ** np.arange(unroll + 1)[:, None]
-    worth = {}
-    for absorbing in ("zero", "outcome"):
-        rewards, values = ends_of(reward, discount, gamma, absorbing, unroll)
-        worth[absorbing] = (powers[:-1] * rewards).sum(axis=0) + powers[-1] * values[-1]
-    ended = masks(discount, np.ones((12, 1), bool), unroll)[1][-1, :, 0]
-    assert ended.any()
-    np.testing.assert_allclose(worth["outcome"][ended], worth["zero"][ended], rtol=1e-5)
-
-
 def test_nothing_is_known_past_a_time_limit():
     # x0 x1 | x2 is the final observation (dead), then a new episode.
     live, absorbed = masks(column(1.0, 1.0, 0.0, 1.0), column(1, 1, 0, 1), 3)

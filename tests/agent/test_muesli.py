@@ -207,11 +207,28 @@ ONLY = dict.fromkeys(
 )
 
 
+def test_dynamics_gradient_scales_what_passes_back_through_every_step(monkeypatch):
+    """The term of model step k reaches the encoder through k inputs of a step, each scaled."""
+
+    def encoder_gradient(unroll, scale):
+        monkeypatch.setattr(muesli, "DYNAMICS_GRADIENT", scale)
+        loss_function.cache_clear()
+        config, state, batch, targets = grounded_case(unroll=unroll)
+        hyper = hyper_of(config, **{**ONLY, "model_value_weight": float(unroll)})  # a sum over k, not a mean
+        grads = loss_function(config)[1](state.params, batch, targets, hyper)
+        loss_function.cache_clear()
+        return np.concatenate([np.ravel(x) for x in jax.tree.leaves(grads.encoder)])
+
+    whole_1, whole_2 = (encoder_gradient(k, 1.0) for k in (1, 2))
+    np.testing.assert_allclose(encoder_gradient(1, 0.5), whole_1 / 2, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(encoder_gradient(2, 0.5), whole_1 / 2 + (whole_2 - whole_1) / 4, rtol=1e-4, atol=1e-6)
+
+
 def test_unscaled_gradients_are_those_of_the_loss(monkeypatch):
     """Central differences along one direction in all parameters; the ratio of the policy gradient is a constant."""
     monkeypatch.setattr(muesli, "DYNAMICS_GRADIENT", 1.0)
     loss_function.cache_clear()
-    config, state, batch, targets = grounded_case(unroll=4)
+    config, state, batch, targets = grounded_case()
     hyper, (loss, grad) = hyper_of(config, pg_weight=0.0), loss_function(config)
     leaves, structure = jax.tree.flatten(state.params)
     rng = np.random.default_rng(0)
@@ -223,6 +240,7 @@ def test_unscaled_gradients_are_those_of_the_loss(monkeypatch):
 
     grads = jax.tree.leaves(grad(state.params, batch, targets, hyper))
     slope = sum(np.vdot(g, d) for g, d in zip(grads, direction, strict=True))
+    loss_function.cache_clear()
     np.testing.assert_allclose((at(1e-3) - at(-1e-3)) / 2e-3, slope, rtol=1e-2)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from purejax_sc.acting import episodes
-from purejax_sc.acting.policy import act, make_policy
 from purejax_sc.config import Config, from_tree
 from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
@@ -91,9 +90,10 @@ def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() 
     trainer = anakin.make_trainer(small, env)
     state = jax.jit(trainer.init)(jax.random.key(0))
     model = make_model(small, env.spec)
-    policy, params = make_policy(model), state.learner.target
-    act_long = jax.jit(lambda driver, key: act(env, policy, params, driver, (), key, small.hyper, 64))
-    sequence = act_long(state.driver, jax.random.key(1))[2]
+    unroll = jax.jit(
+        lambda driver, key: anakin.generate_unroll(env, model, state.learner.target, driver, (), key, small.hyper, 64)
+    )
+    sequence = unroll(state.driver, jax.random.key(1))[2]
     reward, discount = np.asarray(sequence.reward), np.asarray(sequence.discount)
     assert set(np.unique(discount)) == {-1.0, 0.0}
     assert set(np.unique(reward)) == {0.0, 1.0}  # who moves last has won, or filled the board

@@ -1,5 +1,7 @@
 """Acting in training: the policy head, with a share of uniform actions."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from helpers.configs import small
 from helpers.table_models import STATES, table_model, tables
 
-from purejax_sc.acting.policy import make_policy
+from purejax_sc.agent import muesli
 from purejax_sc.types import Observation
 
 # Action 2 would be taken most, but is illegal.
@@ -23,7 +25,7 @@ def acted(explore: float):
     zeros, legal = jnp.zeros(DRAWS), jnp.tile(jnp.array([True, True, False]), (DRAWS, 1))
     obs = Observation(frame, legal, zeros.astype(jnp.int32), zeros, zeros == 1, zeros == 0)
     hyper = jax.tree.map(jnp.float32, small().hyper._replace(explore=explore))
-    return jax.jit(make_policy(model))(PARAMS, obs, (), jax.random.key(0), hyper)[:2]
+    return jax.jit(partial(muesli.act, model))(PARAMS, obs, (), jax.random.key(0), hyper)[:2]
 
 
 @pytest.mark.parametrize(
