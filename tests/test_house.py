@@ -68,7 +68,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_importing_the_learner_leaves_search_and_pictures_alone() -> None:
-    unneeded = ("matplotlib", "mctx", "scipy")
+    unneeded = ("matplotlib", "mctx")  # distrax brings SciPy
     code = f"import sys, purejax_sc.agent.muesli; print([name for name in {unneeded} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

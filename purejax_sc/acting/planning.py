@@ -14,7 +14,7 @@ import mctx
 
 from purejax_sc.acting.episodes import Player
 from purejax_sc.agent import search as searching
-from purejax_sc.agent.search import SearchOptions, SearchResult, default_scale, make_plan, make_root
+from purejax_sc.agent.search import SearchOptions, SearchResult, make_plan, make_root
 from purejax_sc.config import Config
 from purejax_sc.envs import base
 from purejax_sc.types import Array, Env, Key, Model, Observation, Params, Scalar, Step, Tree
@@ -52,7 +52,7 @@ def make_search(config: Config, model: Model, env: Env, options: SearchOptions) 
     if options.dynamics == "model":
         over_model = searching.make_search(model, env.spec, options, config.muesli.unroll)
         return lambda params, e, legal, node, key: over_model(params, e, legal, key, config.hyper.discount)
-    plan = make_plan(env.spec, options, config.muesli.unroll, default_scale(model))
+    plan = make_plan(model, env.spec, options, config.muesli.unroll)
     expand = partial(_expand, env, model, config.hyper.discount)
 
     def search(params: Params, e: Array, legal: Array, node: RealNode, key: Key) -> SearchResult:

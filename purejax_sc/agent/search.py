@@ -1,8 +1,8 @@
 """Monte Carlo tree search over the learned model, by mctx. One batch of roots is searched side by side.
 
-`muzero`: PUCT (MuZero, Schrittwieser et al. 2020, appendix B).   `gumbel`: sequential halving at the root and
-deterministic choices below it (Danihelka et al. 2022), stronger where simulations are few.
-Both are set up to play, not to explore: no noise at the root, and the best action instead of a sample.
+muzero: PUCT (MuZero, Schrittwieser et al. 2020, appendix B).
+gumbel: sequential halving at the root, deterministic below (Danihelka et al. 2022); stronger with few simulations.
+Neither explores: no noise at the root, and the best action instead of a sample.
 """
 
 from collections.abc import Callable
@@ -19,21 +19,16 @@ from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.types import Array, EnvSpec, Key, Model, Params, Scalar
 
 Kind = Literal["muzero", "gumbel"]
-ValueRange = Literal["auto", "known", "tree", "siblings"]
 Dynamics = Literal["model", "environment"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# How loud a value is beside the prior in Gumbel search, c_scale of Danihelka et al. 2022: per half of the range that
-# values are scaled by, which is that of a game's result; the same over a model that shows the game's board, which is a
-# better one; and, scaled by their siblings, for two players and for one.
-GUMBEL_SCALE = 0.1
-GUMBEL_SHOWN = 0.3
-GUMBEL_SIBLINGS = {True: 1.0, False: 0.1}
-# How many actions Gumbel search considers at the root, m of the same paper. With few of them each is looked at again,
-# after the answers that its first visit showed; of sixteen, most are looked at once. Of the larger number each has to
-# be looked at four times in the first of log2(m) rounds, after each of which half are dropped.
-GUMBEL_CONSIDERED = (4, 8)
-GUMBEL_CONSIDERS_MORE = 4 * 8 * 3  # simulations
+# Weight of values relative to the prior (c_scale of Danihelka et al. 2022), per half of the range that values are
+# scaled by; the higher one if the model reconstructs the board, which makes its values better.
+GUMBEL_SCALE, GUMBEL_SCALE_SHOWN = 0.1, 0.3
+# Root actions that are considered (m in the same paper). Few, so that each is visited again after its first reply was
+# seen; the higher number from 4 visits of each in the first of log2(m) rounds on.
+GUMBEL_CONSIDERED, GUMBEL_CONSIDERS_MORE = (4, 8), 4 * 8 * 3
+VARIATION = 8  # moves of a principal variation
 
 
 class SearchOptions(NamedTuple):
@@ -41,37 +36,21 @@ class SearchOptions(NamedTuple):
 
     simulations: model steps per root; 0 for no search.
     kind:        which search.
-    value_range: by what values are scaled before they are weighed against the prior. `known`: the bounds of the game's
-                 returns. `tree`: the smallest and the largest value of the whole tree (Schrittwieser et al. 2020, Eq.
-                 5). `siblings`: those of one node, which makes the smallest difference loud. `auto`: known where the
-                 game has bounds, else tree.
     max_depth:   of the tree; None for as many steps as the model was unrolled in training.
-    temperature: 0 plays what the search found best; above, the action is drawn from its weights^(1 / temperature).
-    dynamics:    what a step of the tree is: of the `model`, or of the `environment` itself, which is a perfect model
-                 and shows what a better one could gain (`acting.planning`).
-    value_scale: of Gumbel search, how loud a value is beside the prior: c_scale of Danihelka et al. 2022. The better
-                 the model, the louder values may be: None is `default_scale`, or `GUMBEL_SIBLINGS`.
-    considered:  of Gumbel search, how many of the prior's best actions it chooses from; None: `default_considered`.
+    temperature: 0 plays the best action found; above, the action is drawn from the weights^(1 / temperature).
+    dynamics:    whether a step of the tree is one of the `model` or of the `environment` (`acting.planning`).
+    considered:  of Gumbel search, the number of the prior's best actions it chooses from; None: GUMBEL_CONSIDERED.
     """
 
     simulations: int
     kind: Kind = "muzero"
-    value_range: ValueRange = "auto"
     max_depth: int | None = None
     temperature: float = 0.0
     dynamics: Dynamics = "model"
-    value_scale: float | None = None
     considered: int | None = None
-
-    def idle(self) -> tuple[str, int | float] | None:
-        """An option that is given and that this kind of search does not have, and its value; None: all have effect."""
-        of_gumbel = {"value_scale": self.value_scale, "considered": self.considered}
-        given = ((name, value) for name, value in of_gumbel.items() if value is not None)
-        return None if self.kind == "gumbel" else next(given, None)
 
 
 NO_SEARCH = SearchOptions(0)
-VARIATION = 8  # moves of a principal variation
 
 
 class SearchResult(NamedTuple):
@@ -101,26 +80,22 @@ Search = Callable[[Params, Array, Array, Key, Scalar], SearchResult]
 
 
 def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None) -> Search:
-    """A pure search function of encoded states: the caller keeps the encoder's carry.
+    """Build a pure search function of encoded states; the caller keeps the encoder's carry.
 
     Args:
-      model:         its root heads judge the roots, its model heads everything below.
-      spec:          with two players, a value counts for the player to move and changes sign at every step.
-      options:       how.
+      model:         its root heads evaluate the roots, its model heads everything below.
+      spec:          with two players, values are those of the player to move and change sign at every step.
       trained_depth: steps that the model was unrolled in training, the default of `options.max_depth`; None: no limit.
 
     Returns:
       search(params, e, legal, key, discount), with the discount of one step as a positive number that may be traced.
-      Legal moves are known at the roots only: below, the search keeps to the rules as far as the model knows them
-      (`auxiliary.masked_policy`). Nor does a model say where episodes end: it must have learned what comes beyond
-      (`auxiliary.follow_ends`).
+      Legal actions are known at the roots only; below, the model's predictions count (`auxiliary.masked_policy`).
 
-    Raises ValueError for fewer than one simulation, for known bounds where there are none, for options of another
-    search than this kind, and for a search over the environment, which is that of `acting.planning`.
+    Raises ValueError for fewer than one simulation, and for a search over the environment (`acting.planning`).
     """
     if options.dynamics != "model":
         raise ValueError(f"dynamics={options.dynamics} needs the environment: use acting.planning.make_player")
-    plan = make_plan(spec, options, trained_depth, default_scale(model))
+    plan = make_plan(model, spec, options, trained_depth)
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:
         expand = partial(_expand, model, spec, discount)
@@ -129,40 +104,23 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     return search
 
 
-def default_scale(model: Model) -> float:
-    """How loud values of known bounds are in Gumbel search where nobody says: louder if the model shows the board."""
-    return GUMBEL_SCALE if model.reconstruct is None else GUMBEL_SHOWN
-
-
-def default_considered(simulations: int) -> int:
-    """m of Danihelka et al. 2022, of so many simulations, where nobody says: more actions if there is time for more."""
-    few, more = GUMBEL_CONSIDERED
-    return more if simulations >= GUMBEL_CONSIDERS_MORE else few
-
-
-def make_plan(
-    spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None, scale: float = GUMBEL_SCALE
-) -> Plan:
-    """The search itself, which knows neither the model nor the environment: `expand` is a step of either.
-
-    scale: the default of `options.value_scale` where values are scaled by known bounds.
-
-    Raises ValueError as `make_search` does.
-    """
+def make_plan(model: Model, spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None) -> Plan:
+    """Build the search itself; `expand` is a step of the model or of the environment. Raises as `make_search` does."""
     if options.simulations < 1:
         raise ValueError(f"simulations={options.simulations} searches nothing: set simulations=1 or more")
-    if idle := options.idle():
-        raise ValueError(f"{idle[0]}={idle[1]:g} has no effect on {options.kind} search: leave it out")
     policy = partial(
         _policy(options),
         num_simulations=options.simulations,
         max_depth=trained_depth if options.max_depth is None else options.max_depth,
-        qtransform=_scaled_values(options, spec, scale),
+        qtransform=partial(_scaled_values, options.kind, spec, model.reconstruct is not None),
     )
 
     def plan(params: Params, root: mctx.RootFnOutput, expand: Expand, legal: Array, key: Key) -> SearchResult:
+        chex.assert_shape(legal, root.prior_logits.shape)
+        chex.assert_type(legal, bool)
         key_search, key_action = jax.random.split(key) if options.temperature else (key, key)
-        found = _look(policy, params, root, expand, legal, key_search)
+        with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
+            found = policy(params, key_search, root, expand, invalid_actions=~legal)
         at_root = found.search_tree.summary()
         action = found.action
         if options.temperature:
@@ -176,7 +134,7 @@ def make_plan(
 
 
 def make_root(model: Model, params: Params, e: Array, legal: Array, node: Any) -> mctx.RootFnOutput:
-    """B roots, which the root heads judge. e: [B, ...]   legal: bool [B, A]   node: of the trees, [B, ...]."""
+    """Evaluate B roots by the root heads. e: [B, ...]   legal: bool [B, A]   node: of the trees, [B, ...]."""
     return mctx.RootFnOutput(
         prior_logits=masked_logits(model.root_policy(params.root_policy, e), legal),
         value=model.decode(model.root_value(params.root_value, e)),
@@ -184,51 +142,27 @@ def make_root(model: Model, params: Params, e: Array, legal: Array, node: Any) -
     )
 
 
-def _look(
-    policy: Callable[..., Any], params: Params, root: mctx.RootFnOutput, expand: Expand, legal: Array, key: Key
-) -> mctx.PolicyOutput:
-    """Search from B roots by one of mctx's policies."""
-    chex.assert_shape(legal, root.prior_logits.shape)
-    chex.assert_type(legal, bool)
-    with jax.numpy_dtype_promotion("standard"):  # mctx divides values by counts of visits
-        return policy(params, key, root, expand, invalid_actions=~legal)
-
-
 def _policy(options: SearchOptions) -> Callable[..., Any]:
-    """mctx's search, without exploration."""
-    if options.kind == "gumbel":
-        considered = default_considered(options.simulations) if options.considered is None else options.considered
-        return partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0, max_num_considered_actions=considered)
-    return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
+    """Return mctx's search without exploration."""
+    if options.kind == "muzero":
+        return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
+    considered = options.considered or GUMBEL_CONSIDERED[options.simulations >= GUMBEL_CONSIDERS_MORE]
+    return partial(mctx.gumbel_muzero_policy, gumbel_scale=0.0, max_num_considered_actions=considered)
 
 
-def _scaled_values(options: SearchOptions, spec: EnvSpec, scale: float) -> Callable[[mctx.Tree, Array], Array]:
-    """(tree, node) -> what the actions there [A] are worth beside the logits of the prior: mctx's `qtransform`."""
-    kind, by, loud = options.kind, options.value_range, options.value_scale
-    if by == "known" and spec.value_bounds is None:
-        raise ValueError("value_range=known needs a game with known bounds, such as Pgx's of two players: use tree")
-    if by == "siblings":
-        if kind == "muzero":
-            return mctx.qtransform_by_parent_and_siblings
-        loud = GUMBEL_SIBLINGS[spec.two_player] if loud is None else loud
-        return partial(mctx.qtransform_completed_by_mix_value, value_scale=loud)
-
-    known = None if by == "tree" else spec.value_bounds
-    if loud is None:
-        loud = GUMBEL_SCALE if known is None else scale
-
-    def scaled(tree: mctx.Tree, node: Array) -> Array:
-        low, high = _bounds(tree, spec.two_player) if known is None else known
-        if kind == "muzero":
-            return mctx.qtransform_by_min_max(tree, node, min_value=low, max_value=high)
-        per_unit = loud * 2.0 / (high - low)
-        return mctx.qtransform_completed_by_mix_value(tree, node, value_scale=per_unit, rescale_values=False)
-
-    return scaled
+def _scaled_values(kind: Kind, spec: EnvSpec, shown: bool, tree: mctx.Tree, node: Array) -> Array:
+    """Scale a node's action values [A] by the bounds of the game's returns, or else by the range of the whole tree
+    (MuZero, Eq. 5): mctx's `qtransform`. shown: the model reconstructs the observation.
+    """
+    low, high = _bounds(tree, spec.two_player) if spec.value_bounds is None else spec.value_bounds
+    if kind == "muzero":
+        return mctx.qtransform_by_min_max(tree, node, min_value=low, max_value=high)
+    per_unit = (GUMBEL_SCALE_SHOWN if shown and spec.value_bounds is not None else GUMBEL_SCALE) * 2.0 / (high - low)
+    return mctx.qtransform_completed_by_mix_value(tree, node, value_scale=per_unit, rescale_values=False)
 
 
 def _bounds(tree: mctx.Tree, two_player: bool) -> tuple[Array, Array]:
-    """The smallest and the largest of the network's value of the root and of r + gamma v of all actions tried.
+    """Range of the network's value of the root and of r + gamma v of all actions tried.
 
     With two players the value of a node is that of whoever moves there, so both signs count.
     """
@@ -243,7 +177,7 @@ def _bounds(tree: mctx.Tree, two_player: bool) -> tuple[Array, Array]:
 
 
 def _principal_variation(tree: mctx.Tree, action: Array) -> Array:
-    """[VARIATION] the action at the root of one tree, and then the most visited one of every node; -1 beyond."""
+    """Follow the action at the root of one tree, then the most visited ones: [VARIATION], -1 beyond."""
 
     def step(x: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
         node, action = x
@@ -253,22 +187,15 @@ def _principal_variation(tree: mctx.Tree, action: Array) -> Array:
         after = jnp.where(last, tree.UNVISITED, child), jnp.argmax(visits).astype(action.dtype)
         return after, jnp.where(node >= 0, action, -1)
 
-    begin = jnp.int32(tree.ROOT_INDEX), action.astype(jnp.int32)
-    return jax.lax.scan(step, begin, None, length=VARIATION)[1]
+    return jax.lax.scan(step, (jnp.int32(tree.ROOT_INDEX), action.astype(jnp.int32)), None, length=VARIATION)[1]
 
 
 def _expand(
-    model: Model, spec: EnvSpec, discount: Scalar, params: Params, key: Key, action: Array, z: Array
+    model: Model, spec: EnvSpec, discount: Scalar, params: Params, _: Key, action: Array, z: Array
 ) -> tuple[mctx.RecurrentFnOutput, Array]:
     """One model step in each of B trees, from z [B, ...] by action [B]: mctx's recurrent function."""
-    del key  # the model is deterministic
     z, reward = model.step(params.dynamics, params.reward, z, jax.nn.one_hot(action, spec.num_actions))
     value = model.decode(model.value(params.value, z))
-    gamma = -discount if spec.two_player else discount
-    output = mctx.RecurrentFnOutput(
-        reward=model.decode(reward),
-        discount=gamma * jnp.ones_like(value),
-        prior_logits=auxiliary.masked_policy(model, params, z),
-        value=value,
-    )
-    return output, z
+    discount_t = (-discount if spec.two_player else discount) * jnp.ones_like(value)
+    logits, reward = auxiliary.masked_policy(model, params, z), model.decode(reward)
+    return mctx.RecurrentFnOutput(reward=reward, discount=discount_t, prior_logits=logits, value=value), z

@@ -93,28 +93,11 @@ def search(help_: str, many: bool = False, real: bool = False) -> Decorator:
     words = (
         click.option("--simulations", default="0", show_default=True, callback=_numbers(many), help=help_),
         click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]"),
-        click.option(
-            "--value-range",
-            type=click.Choice(["known", "tree", "siblings"]),
-            help="What a search scales values by.  [default: known bounds of the game, or else the tree's]",
-        ),
         click.option("--max-depth", type=Whole(min=1), help="Of a search.  [default: steps of the model in training]"),
         click.option(
             "--search-temperature",
             type=Number(0),
             help="Above 0 a search draws its actions from weights^(1/T).  [default: 0, the best]",
-        ),
-        click.option(
-            "--value-scale",
-            type=Number(0),
-            help="Of gumbel: how loud values are beside the policy.  [default: 0.1 for half of their range, or 0.3"
-            " where the model shows a game's board]",
-        ),
-        click.option(
-            "--considered",
-            type=Whole(min=2),
-            help="Of gumbel: how many of the policy's best actions it chooses from.  [default: 4, or 8"
-            " from 96 simulations on]",
         ),
         *([dynamics] if real else []),
     )
@@ -141,22 +124,16 @@ def _numbers(many: bool) -> Callable[[Any, Any, str], tuple[int, ...]]:
 def chosen_searches(
     simulations: tuple[int, ...],
     search: str | None,
-    value_range: str | None,
     max_depth: int | None,
     search_temperature: float | None,
-    value_scale: float | None,
-    considered: int | None,
     dynamics: str | None = None,
     needed: bool = True,
 ) -> tuple[Any, ...]:
     """The `SearchOptions` of a command line. needed: are the others refused without --simulations?"""
     given = {
         "--search": search,
-        "--value-range": value_range,
         "--max-depth": max_depth,
         "--search-temperature": search_temperature,
-        "--value-scale": value_scale,
-        "--considered": considered,
         "--dynamics": dynamics,
     }
     for name, value in given.items():
@@ -165,10 +142,6 @@ def chosen_searches(
     from purejax_sc.agent.search import SearchOptions
 
     kind: Any = search or "muzero"
-    scaled_by: Any = value_range or "auto"
     steps: Any = dynamics or "model"
     temperature = float(search_temperature or 0)
-    return tuple(
-        SearchOptions(number, kind, scaled_by, max_depth, temperature, steps, value_scale, considered)
-        for number in simulations
-    )
+    return tuple(SearchOptions(number, kind, max_depth, temperature, steps) for number in simulations)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from purejax_sc import networks
 from purejax_sc.acting import episodes
-from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, ValueRange, make_search
+from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, make_search
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env, network_spec
 from purejax_sc.runs.checkpoint import load_agents, row_of
@@ -80,20 +80,15 @@ class Agent:
         key: Key,
         simulations: int = 50,
         kind: Kind = "muzero",
-        value_range: ValueRange = "auto",
         max_depth: int | None = None,
         temperature: float = 0.0,
-        value_scale: float | None = None,
-        considered: int | None = None,
     ) -> tuple[SearchResult, Tree]:
         """Search over the learned model, as `agent.search` does, and the carry after this observation.
 
         obs, carry, key: as of `act`.   simulations and what follows: see `SearchOptions`; static. Raises ValueError for
-        fewer than one simulation, for known bounds where there are none, and for options without effect.
+        fewer than one simulation.
         """
-        options = SearchOptions(
-            simulations, kind, value_range, max_depth, temperature, value_scale=value_scale, considered=considered
-        )
+        options = SearchOptions(simulations, kind, max_depth, temperature)
         search = make_search(self.model, self.spec, options, self.config.muesli.unroll)
         e, carry = self._encode(obs, carry)
         return search(self.params, e, obs.legal, key, self.config.hyper.discount), carry

@@ -20,7 +20,6 @@ from purejax_sc.config.envs import family_of
 from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec
 from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.evaluation import render
-from purejax_sc.evaluation.minds import check_options
 from purejax_sc.results import statistics
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import encode
@@ -143,10 +142,6 @@ def evaluate_agents(
     """
     config, searches = agents.config, search_names(options)
     spec = env.spec if env else make_spec(config)
-    if spec.value_bounds is None and any(search.value_range == "known" for search in options.searches):
-        raise RunError(f"{config.env} has no known bounds of its returns: choose --value-range tree")
-    for search in options.searches:
-        check_options(search)
     if is_host(config) and any(search.dynamics == "environment" for search in options.searches):
         raise RunError(f"{config.env} runs outside JAX, where no search can step it: leave out --dynamics environment")
     policies = {}
@@ -187,7 +182,6 @@ def _search_name(search: SearchOptions, fields: Sequence[str]) -> str:
     words = {field: str(value) for field, value in search._asdict().items()}
     words["max_depth"] = "trained depth" if search.max_depth is None else f"depth {search.max_depth}"
     words["temperature"] = f"temperature {search.temperature:g}"
-    words["value_scale"] = "default scale" if search.value_scale is None else f"scale {search.value_scale:g}"
     words["dynamics"] = f"over the {search.dynamics}"
     words["considered"] = f"{search.considered or 'default'} considered"
     return " ".join(["search", *(words[field] for field in fields)])

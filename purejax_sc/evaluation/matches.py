@@ -21,7 +21,7 @@ from purejax_sc.envs import make_env
 from purejax_sc.envs.pgx import GO_KOMI, go_size
 from purejax_sc.evaluation import engines
 from purejax_sc.evaluation.go_player import GoPlayer
-from purejax_sc.evaluation.minds import Mind, check_options, make_mind
+from purejax_sc.evaluation.minds import Mind, make_mind
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.evaluation.simultaneous import Simultaneous, make_simultaneous
 from purejax_sc.networks import make_model
@@ -86,8 +86,6 @@ def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
     if name == RANDOM:
         return Entrant(RANDOM, None, [0], None, lambda params: episodes.uniform(), lambda params: [])
     directory, search = parse_entrant(name, options.search)
-    if search.simulations:
-        check_options(search)
     agents = load_agents(find_agent(directory), say)
     env = make_env(agents.config)
     spec = env.spec

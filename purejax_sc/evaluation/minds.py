@@ -11,7 +11,6 @@ from purejax_sc.agent.search import SearchOptions, SearchResult, make_search
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.evaluation.gtp import Candidate
-from purejax_sc.results.files import RunError
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
 
 
@@ -49,13 +48,6 @@ def make_mind(
         return decide(e[0], obs.legal, key), memory
 
     return Mind(search.simulations, model.initial_carry, think)
-
-
-def check_options(search: SearchOptions) -> None:
-    """Raises RunError for a --value-scale or a --considered without effect."""
-    if idle := search.idle():
-        option = f"--{idle[0].replace('_', '-')} {idle[1]:g}"
-        raise RunError(f"{option} has no effect on {search.kind} search: leave it out, or search by gumbel")
 
 
 def win_rate(value: float) -> float:

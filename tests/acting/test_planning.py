@@ -6,11 +6,9 @@ import pytest
 from helpers import agents, probe_envs
 from helpers.configs import small
 
-from purejax_sc.acting import planning
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.config import from_tree
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents
-from purejax_sc.networks import make_model
 from purejax_sc.types import Env
 
 REAL = SearchOptions(64, dynamics="environment")
@@ -51,16 +49,6 @@ def test_it_looks_further_than_the_first_reward() -> None:
     # `counting` pays 1, 2, 3, ...: action 1 ends it at once, action 0 goes on to the limit of 4.
     report = evaluate_agents(minds(), EvaluationOptions(4, searches=(REAL,)), probe_envs.counting(4))
     np.testing.assert_array_equal(returns(report, "search"), 1.0 + 2.0 + 3.0 + 4.0)
-
-
-def test_values_are_as_loud_as_over_the_model_itself(monkeypatch) -> None:
-    scales = []
-    monkeypatch.setattr(planning, "make_plan", lambda *arguments: scales.append(arguments[-1]))
-    env, config = probe_envs.reward_by_action(), small()
-    model = make_model(config, env.spec)
-    for each in (model, model._replace(reconstruct=lambda dynamics, z: z)):
-        planning.make_player(config, each, env, REAL, None)
-    assert scales == [0.1, 0.3]
 
 
 @pytest.mark.slow  # that signs change, in a game of two moves, is what tests/evaluation/test_chosen.py says

@@ -21,10 +21,8 @@ KINDS = pytest.mark.parametrize("kind", ["muzero", "gumbel"])
 
 
 @cache
-def make_cached(
-    kind, spec, simulations, value_range="auto", max_depth=None, trained_depth=None, value_scale=None, considered=None
-):
-    options = SearchOptions(simulations, kind, value_range, max_depth, value_scale=value_scale, considered=considered)
+def make_cached(kind, spec, simulations, max_depth=None, trained_depth=None, considered=None):
+    options = SearchOptions(simulations, kind, max_depth, considered=considered)
     return jax.jit(make_search(table_model(), spec, options, trained_depth))
 
 
@@ -162,11 +160,6 @@ def test_search_without_simulations_is_refused():
         make_search(table_model(), ONE, SearchOptions(0))
 
 
-def test_known_bounds_must_be_known():
-    with pytest.raises(ValueError, match="use tree"):
-        make_search(table_model(), TWO, SearchOptions(2, value_range="known"))
-
-
 @KINDS
 def test_what_was_looked_at_is_told(kind):
     # A corridor in which action 1 pays 1 at every step, for three steps; 40 simulations.
@@ -184,52 +177,25 @@ def test_what_was_looked_at_is_told(kind):
 # What values are scaled by
 
 
-def one_of_each_visited(values, value_range, spec, value_scale=None):
-    """Weights of a Gumbel search that has tried both legal actions once; they pay `values` and then nothing."""
-    params = tables([[1], [1]], rewards=[values])
-    found = look(params, "gumbel", 2, spec, discount=1.0, value_range=value_range, value_scale=value_scale)
-    return np.log(found.weights[0, 1] / found.weights[0, 0])
-
-
 @pytest.mark.parametrize(
-    ("value_range", "spec", "advantage"),
+    ("shown", "spec", "advantage"),
     [
         # c_visit + the most visits = 51 times c_scale times the difference of 0.04 in the unit of the scale
-        ("auto", GAME, 51 * 0.1 * 0.04),  # half of the range of a game's results is 1
-        ("known", GAME, 51 * 0.1 * 0.04),
-        # the lowest of three siblings is the action that was not tried: (0 + 0.30 + 0.34) / 3
-        ("siblings", GAME, 51 * 1.0 * 0.04 / (0.34 - 0.64 / 3)),
-        ("siblings", ONE, 51 * 0.1 * 0.04 / (0.34 - 0.64 / 3)),
-        ("tree", ONE, 51 * 0.2 * 0.04 / 0.34),  # the tree holds 0, 0.30 and 0.34
-        ("auto", ONE, 51 * 0.2 * 0.04 / 0.34),
-        ("tree", TWO, 51 * 0.2 * 0.04 / 0.68),  # and, with two players, the same values to the other one
+        (False, GAME, 51 * 0.1 * 0.04),  # half of the range of a game's results is 1
+        (True, GAME, 51 * 0.3 * 0.04),  # and weighs more if the model reconstructs the board
+        (False, ONE, 51 * 0.2 * 0.04 / 0.34),  # the tree holds 0, 0.30 and 0.34
+        (True, ONE, 51 * 0.2 * 0.04 / 0.34),
+        (False, TWO, 51 * 0.2 * 0.04 / 0.68),  # and, with two players, the same values to the other one
     ],
 )
-def test_gumbel_weighs_a_difference_by_its_scale(value_range, spec, advantage):
-    np.testing.assert_allclose(one_of_each_visited([0.30, 0.34], value_range, spec), advantage, rtol=1e-3)
-
-
-@pytest.mark.parametrize("scale", [0.0, 0.5])
-def test_the_scale_of_gumbel_search_can_be_chosen(scale):
-    assert one_of_each_visited([0.30, 0.34], "known", GAME, scale) == pytest.approx(51 * scale * 0.04, abs=1e-3)
-    siblings = one_of_each_visited([0.30, 0.34], "siblings", GAME, scale)
-    assert siblings == pytest.approx(51 * scale * 0.04 / (0.34 - 0.64 / 3), abs=1e-2)
-
-
-def test_values_are_louder_by_default_in_a_game_whose_board_the_model_shows():
-    shows = table_model()._replace(reconstruct=lambda dynamics, z: z)
+def test_gumbel_weighs_a_difference_by_its_scale(shown, spec, advantage):
+    """Both legal actions are tried once; they pay 0.30 and 0.34, and then nothing."""
+    model = table_model()._replace(reconstruct=(lambda dynamics, z: z) if shown else None)
     params, e = tables([[1], [1]], rewards=[[0.30, 0.34]]), jnp.tile(jnp.eye(STATES)[0], (ROOTS, 1))
     legal = jnp.array([[True, True, False]] * ROOTS)
-
-    def advantage(model, **options):
-        search = make_search(model, GAME, SearchOptions(2, "gumbel", **options))
-        weights = jax.jit(search)(params, e, legal, jax.random.key(0), 1.0).weights
-        return np.log(weights[0, 1] / weights[0, 0])
-
-    np.testing.assert_allclose(advantage(shows), 51 * 0.3 * 0.04, rtol=1e-3)
-    np.testing.assert_allclose(advantage(shows, value_scale=0.1), 51 * 0.1 * 0.04, rtol=1e-3)
-    # by what the tree holds, 0, 0.30 and 0.34 for either side, as of any model
-    np.testing.assert_allclose(advantage(shows, value_range="tree"), 51 * 0.2 * 0.04 / 0.68, rtol=1e-3)
+    search = jax.jit(make_search(model, spec, SearchOptions(2, "gumbel")))
+    weights = search(params, e, legal, jax.random.key(0), 1.0).weights
+    np.testing.assert_allclose(np.log(weights[0, 1] / weights[0, 0]), advantage, rtol=1e-3)
 
 
 @KINDS
@@ -245,14 +211,6 @@ def test_below_the_root_a_search_keeps_to_what_the_model_says_is_legal(kind):
 
     assert chosen(table_model()) == [0] * ROOTS
     assert chosen(says) == [1] * ROOTS
-
-
-@pytest.mark.parametrize(
-    ("option", "said"), [({"value_scale": 0.5}, r"value_scale=0\.5"), ({"considered": 2}, "considered=2")], ids=str
-)
-def test_an_option_of_the_other_search_is_refused(option, said):
-    with pytest.raises(ValueError, match=f"{said} has no effect on muzero search"):
-        make_search(table_model(), TWO, SearchOptions(2, **option))
 
 
 @pytest.mark.parametrize(
@@ -280,20 +238,17 @@ def test_gumbel_considers_more_actions_when_each_can_be_looked_at_four_times(sim
 
 def test_a_scale_of_the_whole_tree_does_not_depend_on_the_unit_of_rewards():
     # In MuZero's search too; the prior likes what pays less.
-    def weights(unit, value_range):
+    def weights(unit):
         params = tables([[1], [2], [1]], rewards=[[0.5 * unit, unit], [0.2 * unit]], logits=[[1, 0]])
-        return look(params, simulations=20, value_range=value_range).weights
+        return look(params, simulations=20).weights
 
-    np.testing.assert_allclose(weights(1.0, "tree"), weights(100.0, "tree"), atol=1e-6)
+    np.testing.assert_allclose(weights(1.0), weights(100.0), atol=1e-6)
 
 
 def test_known_bounds_leave_a_small_difference_small():
-    # The prior is for action 0 with 88%; action 1 is worth 0.04 more of a range of 2. Scaled by its siblings that is
-    # all there is: 1 against 0.
+    # The prior is for action 0 with 88%; action 1 is worth 0.04 more of a range of 2.
     params = tables([[1], [1]], rewards=[[0.0, 0.04]], logits=[[2, 0]])
-    share = {by: look(params, simulations=40, spec=GAME, value_range=by).weights[0, 1] for by in ("known", "siblings")}
-    assert share["known"] < 0.3
-    assert share["siblings"] > 0.6
+    assert look(params, simulations=40, spec=GAME).weights[0, 1] < 0.3
 
 
 @KINDS

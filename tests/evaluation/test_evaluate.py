@@ -351,14 +351,9 @@ def test_strength_over_simulations_is_a_table_and_a_picture(here, capsys) -> Non
         ([SearchOptions(8, "gumbel")], ["search"]),
         ([SearchOptions(8), SearchOptions(8)], ["search"]),
         ([SearchOptions(8), SearchOptions(32)], ["search 8", "search 32"]),
-        ([SearchOptions(8), SearchOptions(32, "gumbel", "tree", 5)], ["search 8", "search 32"]),
+        ([SearchOptions(8), SearchOptions(32, "gumbel", 5)], ["search 8", "search 32"]),
         ([SearchOptions(8), SearchOptions(8, "gumbel")], ["search muzero", "search gumbel"]),
-        ([SearchOptions(8), SearchOptions(8, value_range="tree")], ["search auto", "search tree"]),
         ([SearchOptions(8), SearchOptions(8, max_depth=2)], ["search trained depth", "search depth 2"]),
-        (
-            [SearchOptions(8, "gumbel"), SearchOptions(8, "gumbel", value_scale=1.0)],
-            ["search default scale", "search scale 1"],
-        ),
         (
             [SearchOptions(8, "gumbel"), SearchOptions(8, "gumbel", considered=16)],
             ["search default considered", "search 16 considered"],
@@ -375,10 +370,6 @@ def test_strength_over_simulations_is_a_table_and_a_picture(here, capsys) -> Non
         (
             [SearchOptions(8, max_depth=2), SearchOptions(8, max_depth=5), SearchOptions(32, max_depth=5)],
             ["search 8 depth 2", "search 8 depth 5", "search 32 depth 5"],
-        ),
-        (
-            [SearchOptions(8, "muzero", "tree"), SearchOptions(8, "gumbel", "tree"), SearchOptions(8, "gumbel")],
-            ["search muzero tree", "search gumbel tree", "search gumbel auto"],
         ),
     ],
 )
@@ -426,11 +417,7 @@ def garnet(tmp_path_factory) -> Path:
         ("evaluate run --max-depth 3", "--max-depth 3 needs --simulations"),
         ("evaluate run --dynamics environment", "--dynamics environment needs --simulations"),
         ("evaluate run --simulations 2 --search-temperature -1", "--search-temperature -1: give a number, 0 or more"),
-        ("evaluate run --simulations 2 --value-range known", "choose --value-range tree"),
-        ("evaluate run --simulations 2 --value-scale 1", "--value-scale 1 has no effect on muzero search"),
-        ("evaluate run --value-scale 1", "--value-scale 1 needs --simulations"),
-        ("evaluate run --simulations 2 --considered 4", "--considered 4 has no effect on muzero search"),
-        ("evaluate run --simulations 2 --search gumbel --considered 1", "--considered"),
+        ("evaluate run --max-depth 1", "--max-depth 1 needs --simulations"),
         ("evaluate run --simulations 2,x", "several as in 8,32,128"),
         ("evaluate run --render film.mp4", ".gif"),
         ("evaluate run --render film", ".png"),

@@ -551,7 +551,6 @@ def test_every_seed_plays_an_engine_and_the_games_are_kept(runs, puppet, tmp_pat
         (["{runs}/go", "random", "--sampled", "--simulations", "2"], "give one of them"),
         (["{runs}/go", "random", "--search", "gumbel"], "--search gumbel needs --simulations"),
         (["{runs}/xo:3", "{runs}/xo:3"], "against itself"),
-        (["{runs}/xo:3", "{runs}/xo", "--value-scale", "1"], "--value-scale 1 has no effect on muzero search"),
         (["{runs}/xo:3:alphabeta", "{runs}/xo"], "'alphabeta' is no search: write {runs}/xo:3:muzero or :gumbel"),
         (["{runs}/xo:a", "{runs}/xo"], "give one that train or export wrote"),
     ],
