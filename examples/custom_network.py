@@ -4,6 +4,7 @@ A `Model` is a tuple of pure functions, each of which takes the parameters of it
 """
 
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -16,18 +17,11 @@ from purejax_sc.envs import make_env
 WIDTH = 64
 
 
-class Encoder(nn.Module):  # type: ignore[misc]
-    """Encode images [M, H, W] as latents [M, WIDTH]."""
-
-    @nn.compact
-    def __call__(self, frame: jax.Array) -> jax.Array:
-        x = nn.relu(nn.Conv(8, (3, 3))(frame.astype(jnp.float32)[..., None]))
-        return jnp.tanh(nn.Dense(WIDTH)(x.reshape(x.shape[0], -1)))
-
-
 def make_model(config: Config, spec: EnvSpec) -> Model:
     """Build the model for observations [H, W]."""
-    encoder, dynamics, policy = Encoder(), nn.GRUCell(WIDTH), nn.Dense(spec.num_actions)
+    board, flat = (lambda x: x.astype(jnp.float32)[..., None]), (lambda x: x.reshape(x.shape[0], -1))
+    encoder = nn.Sequential([board, nn.Conv(8, (3, 3)), nn.relu, flat, nn.Dense(WIDTH), jnp.tanh])
+    dynamics, policy = nn.GRUCell(WIDTH), nn.Dense(spec.num_actions)
     scalar = nn.Dense(config.muesli.bins, kernel_init=nn.initializers.zeros)  # logits of a reward or a value
 
     def init(key: jax.Array) -> Params:
@@ -37,11 +31,11 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         keys = Params(*jax.random.split(key, len(modules)))
         return Params(*(module.init(k, *x) for module, k, x in zip(modules, keys, inputs, strict=True)))
 
-    def encode(params, obs, carry):  # type: ignore[no-untyped-def]  # obs.frame: [T, B, H, W]; no memory to carry
+    def encode(params: Any, obs: Any, carry: Any) -> Any:  # obs.frame: [T, B, H, W]; there is no memory to carry
         e = encoder.apply(params, jax.lax.collapse(obs.frame, 0, 2))
         return e.reshape(*obs.frame.shape[:2], WIDTH), carry
 
-    def step(params, reward, z, a):  # type: ignore[no-untyped-def]  # z: [M, WIDTH], one-hot actions a: [M, A]
+    def step(params: Any, reward: Any, z: Any, a: Any) -> Any:  # z: [M, WIDTH], one-hot actions a: [M, A]
         z = dynamics.apply(params, z, a)[0]
         return z, scalar.apply(reward, z)
 

