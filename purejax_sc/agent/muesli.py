@@ -331,6 +331,7 @@ def sc_loss(
     gamma: Scalar,
     key: Key,
     axis: str | None = None,
+    sc_errors: Callable[..., consistency.ScErrors] = consistency.sc_errors,
 ) -> tuple[Array, Metrics]:
     """Compute L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gates (Eq. 8).
 
@@ -350,7 +351,7 @@ def sc_loss(
     rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, DYNAMICS_GRADIENT)
     # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
     gates = cfg.gates if hyper.gates is None else hyper.gates
-    errors = consistency.sc_errors(model, params, rollout, gamma, gates, include_last=cfg.include_last)
+    errors = sc_errors(model, params, rollout, gamma, gates, include_last=cfg.include_last)
     mean = jax.vmap(lambda x: masked_mean(x, *live))  # [n, M] -> [n]
     distance = consistency.sc_distance(cfg.loss, model, errors, config.muesli.bins, config.muesli.bins_max)
     loss = jnp.mean(mean(distance))  # L3: over k
@@ -361,12 +362,19 @@ def sc_loss(
 # The update
 
 
-def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None = None) -> Learner:
+def make_learner(
+    config: Config,
+    model: Model,
+    spec: EnvSpec,
+    axis: str | None = None,
+    sc_errors: Callable[..., consistency.ScErrors] = consistency.sc_errors,
+) -> Learner:
     """Build the one learner that every driver calls. It knows nothing of environments or replay.
 
     Args:
       axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
         their gradients, as if one device held it all.
+      sc_errors: what L_sc compares with what, see `consistency.sc_errors`: the place for a target of your own.
 
     Raises ConfigError for an auxiliary task that the model lacks.
     """
@@ -393,7 +401,9 @@ def make_learner(config: Config, model: Model, spec: EnvSpec, axis: str | None =
             loss, e, logits, metrics = grounded_loss(cfg, model, params, batch, targets, masks, hyper, gamma)
             if not uses_sc:
                 return loss, metrics
-            sc, sc_metrics = sc_loss(config, model, sc_params, e, logits, batch, masks, hyper, gamma, key_sc, axis)
+            sc, sc_metrics = sc_loss(
+                config, model, sc_params, e, logits, batch, masks, hyper, gamma, key_sc, axis, sc_errors
+            )
             return loss + hyper.sc_weight * sc, metrics | sc_metrics
 
         # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from purejax_sc import memory
 from purejax_sc.acting import episodes
-from purejax_sc.agent import muesli, transforms
+from purejax_sc.agent import consistency, muesli, transforms
+from purejax_sc.agent.consistency import ScErrors
 from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
 from purejax_sc.envs import base, make_env
 from purejax_sc.envs.base import DriverState
@@ -69,7 +70,12 @@ class Parts(NamedTuple):
 
 
 def make_trainer(
-    config: Config, env: Env | None = None, model: Model | None = None, num_seeds: int = 1, axis: str | None = None
+    config: Config,
+    env: Env | None = None,
+    model: Model | None = None,
+    num_seeds: int = 1,
+    axis: str | None = None,
+    sc_errors: Callable[..., ScErrors] = consistency.sc_errors,
 ) -> Trainer:
     """Build the parts and refuse what cannot run.
 
@@ -85,7 +91,7 @@ def make_trainer(
     if not env.spec.two_player and config.arena != ArenaConfig():
         raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
     model = model or make_model(config, env.spec)
-    parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis), axis)
+    parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis, sc_errors), axis)
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
     check_fits(config, parts.learner, row, free, "the device", num_seeds)
     check_replay_fits(config, num_seeds * replay_bytes(config, row), free, "the device", num_seeds)
@@ -181,13 +187,17 @@ def _result(parts: Parts, params: Params, opponent: Params | Nothing | None, key
 
 
 def make_train(
-    config: Config, env: Env | None = None, model: Model | None = None
+    config: Config,
+    env: Env | None = None,
+    model: Model | None = None,
+    sc_errors: Callable[..., ScErrors] = consistency.sc_errors,
 ) -> Callable[..., tuple[DeviceState, dict[str, Array]]]:
     """train(key, hyper=None) -> (state, metrics [num_iterations]): a whole run, one pure function.
 
-    `hyper` overrides `config.hyper`; its fields may be traced. Raises ConfigError as `make_trainer`.
+    `hyper` overrides `config.hyper`; its fields may be traced. env, model, sc_errors: your own instead of the library's
+    (`examples/`). Raises ConfigError as `make_trainer`.
     """
-    trainer = make_trainer(config, env, model)
+    trainer = make_trainer(config, env, model, sc_errors=sc_errors)
 
     def train(key: Key, hyper: Hyper | None = None) -> tuple[DeviceState, dict[str, Array]]:
         hyper = as_arrays(config.hyper if hyper is None else hyper)

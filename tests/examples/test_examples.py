@@ -11,6 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = {  # what each prints, if it worked
     "train.py": "greedy: mean return",
     "custom_env.py": "mean episode length",
+    "custom_loss.py": "lambda-returns: mean return",
     "custom_network.py": "mean return",
     "seed_sweep.py": "sc_weight 1.0, by seed",
     "plan_with_model.py": "32 simulations: cell 2",
