@@ -15,10 +15,8 @@ REAL = SearchOptions(64, dynamics="environment")
 
 
 def minds() -> agents.Agents:
-    """Heads of zeros, but that the one who acts prefers action 0."""
-    config = small()
-    config = config.model_copy(update={"muesli": config.muesli.model_copy(update={"actor": "online"})})
-    return agents.two_minds(config, env=probe_envs.reward_by_action())
+    """Heads of zeros, but that the network that acts prefers action 0."""
+    return agents.two_minds(small(), env=probe_envs.reward_by_action(), preferred=0)
 
 
 def returns(report, name) -> np.ndarray:

@@ -25,10 +25,10 @@ NETWORK = {"network": {"kind": "mlp", "width": 4, "head_width": 0}}
 NOTHING = Params(*[()] * len(Params._fields))
 
 
-def make_agents(env=None, name="gymnax/Catch-bsuite", seeds=(3, 4)):
-    """Agents whose target network, which acts, prefers action 1, and the online network action 0."""
+def make_agents(env=None, name="gymnax/Catch-bsuite", seeds=(3, 4), preferred=1):
+    """Agents whose target network, which acts, prefers an action, and the online network the other one."""
     config = from_tree({"env": name, **NETWORK, "muesli": {"bins": 5, "bins_max": 5.0}})
-    return agents.two_minds(config, seeds, env)
+    return agents.two_minds(config, seeds, env, preferred)
 
 
 def counting_model() -> Model:
@@ -241,9 +241,7 @@ def test_a_strip_shows_first_and_last_frame_and_wraps():
 
 def test_a_recorded_episode_has_its_first_and_its_final_observation():
     env = probe_envs.counting(4)
-    made = make_agents(env)
-    # Action 0, which the online network prefers, never ends the episode.
-    patient = made._replace(learner=made.learner._replace(target=made.learner.params))
+    patient = make_agents(env, preferred=0)  # action 0 never ends the episode
     frames, caption = evaluate.record(patient, EvaluationOptions(), env)
     assert frames[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert caption == "drew a greedy episode of seed 3: return 10, 4 steps"

@@ -21,11 +21,12 @@ def untrained(config: Config, seeds: tuple[int, ...] = (0,), env: Env | None = N
     return Agents(config, list(seeds), jax.device_get(jax.jit(jax.vmap(init))(jax.numpy.stack(keys))))
 
 
-def two_minds(config: Config, seeds: tuple[int, ...] = (3, 4), env: Env | None = None) -> Agents:
-    """Parameters of zeros, but that the target network prefers action 1 by a logit of 1, the online one action 0."""
+def two_minds(config: Config, seeds: tuple[int, ...] = (3, 4), env: Env | None = None, preferred: int = 1) -> Agents:
+    """Parameters of zeros, but that the target network, which acts, prefers an action by a logit of 1, and the online
+    network the other one of 0 and 1."""
     shapes = jax.eval_shape(_initialiser(config, env), jax.random.key(0))
     learner = jax.tree.map(lambda x: np.zeros((len(seeds), *x.shape), x.dtype), shapes)
-    for action, params in enumerate((learner.params, learner.target)):
+    for action, params in ((1 - preferred, learner.params), (preferred, learner.target)):
         params.root_policy["params"]["Dense_0"]["bias"][:, action] = 1.0
     return Agents(config, list(seeds), learner)
 

@@ -133,21 +133,6 @@ def test_actors_see_the_stacks_that_the_learner_sees_and_keep_their_carry():
     assert any(np.any(x != 0) for x in jax.tree.leaves(rows.carry))
 
 
-def test_actors_may_search():
-    searching = plain(acting={"policy": "search", "simulations": 2, "reanalyse": 0.5})
-    program = make_driver(searching).compile()
-    states, points = program.chunk(program.init(), 3)
-    program.close()
-    assert np.isfinite(points["loss"]).all()
-    replay = HostReplay(
-        row_shapes(searching, SPEC, networks.make_model(searching, stacked_spec(SPEC, 2))),
-        searching.replay_capacity_sequences,
-    )
-    replay.load(states.replay)
-    policies = jax.nn.softmax(replay.sample(np.random.default_rng(0), 16).logits)
-    np.testing.assert_allclose(jnp.sum(policies, axis=-1), 1.0, rtol=1e-5)
-
-
 # The learner
 
 

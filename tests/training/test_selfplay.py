@@ -70,13 +70,6 @@ def test_the_earlier_agent_follows_for_its_share_of_the_run_and_then_stays(judge
     assert all(equal(e, acting[1]) for e in earlier[1:])
 
 
-def test_search_acts_and_teaches_in_self_play() -> None:
-    small = config(acting={"policy": "search", "simulations": 4, "reanalyse": 0.5}, arena={"games": 0})
-    point, states = run(small)[-1]
-    assert all(np.isfinite(value) for name, value in point.metrics.items() if name.startswith("loss"))
-    assert not equal(states.learner, run(config(arena={"games": 0}))[-1][1].learner)
-
-
 def test_one_seed_on_two_devices_is_judged_too() -> None:
     last, _ = run(config(arena={"games": 8}, train=SMALL["train"] | {"data_shards": 2}))[-1]
     assert abs(last.metrics["episode_return"]) <= 1
