@@ -22,7 +22,7 @@ def main(words: list[str]) -> None:
 
     report = evaluate(directory, EvaluationOptions(episodes=64))
     for policy, result in report["policies"].items():  # greedy, and sampled from the policy
-        print(f"{policy}: mean return {result['mean_return']:.2f}")
+        print(f"{policy}: mean return {result['return']['mean']:.2f}")
 
 
 if __name__ == "__main__":
