@@ -268,7 +268,7 @@ def grounded_loss(
     loss_model_policy = mean_over(model_policy, steps_of(masks.live, 1, None))
     per_step = 1 / cfg.unroll  # L2: the root's loss, and the mean of those of the model steps
     loss = (
-        hyper.pg_weight * loss_pg
+        hyper.pg_weight * loss_pg  # L1: the weight is that of the policy gradient alone
         + hyper.cmpo_weight * loss_cmpo
         + hyper.model_policy_weight * jnp.mean(loss_model_policy)
         + hyper.value_weight * loss_value
@@ -336,7 +336,7 @@ def sc_loss(
     """Compute L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gates (Eq. 8).
 
     Args:
-      e, logits: [M, ...], [T, B, A] encodings and masked policy logits of the roots, from `grounded_loss`.
+      e, logits: [M, ...], [T, B, A] encodings and masked policy logits of the roots, from `grounded_loss`; gradients reach the encoder (L11).
     """
     cfg = config.sc
     chex.assert_equal_shape([logits, batch.logits])
