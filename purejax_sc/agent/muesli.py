@@ -336,7 +336,7 @@ def sc_loss(
     """Compute L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gates (Eq. 8).
 
     Args:
-      e, logits: [M, ...], [T, B, A] encodings and masked policy logits of the roots, from `grounded_loss`; gradients reach the encoder (L11).
+      e, logits: [M, ...], [T, B, A] encodings and masked policy logits of the roots. Gradients pass into the encoder (L11).
     """
     cfg = config.sc
     chex.assert_equal_shape([logits, batch.logits])
