@@ -1,6 +1,6 @@
 """Self-consistency with a target of your own: lambda-returns in imagination instead of (K - k)-step returns.
 
-`sc_errors` says what L_sc compares with what (paper Eq. 8). Yours may wrap the library's, as here, or return other
+`sc_errors` says what L_sc compares with what (paper Eq. 7). Yours may wrap the library's, as here, or return other
 predictions and targets. Everything else stays: rollouts, gates, losses, the whole compiled trainer.
 """
 

@@ -21,9 +21,9 @@ Mu = Callable[[int, Array, Key], tuple[Array, Array]]
 
 
 UPDATES = {
-    "residual": Gates(target=1.0, value=1.0, model=1.0),  # Eq. 5: both sides move
-    "direct": Gates(target=0.0, value=1.0, model=1.0),  # Eq. 6: the target is fixed
-    "reverse": Gates(target=1.0, value=0.0, model=0.0),  # Eq. 7: the prediction is fixed
+    "residual": Gates(target=1.0, value=1.0, model=1.0),  # Eq. 4: both sides move
+    "direct": Gates(target=0.0, value=1.0, model=1.0),  # Eq. 5: the target is fixed
+    "reverse": Gates(target=1.0, value=0.0, model=0.0),  # Eq. 6: the prediction is fixed
     "dyna": Gates(target=0.0, value=1.0, model=0.0),  # direct, but only the value learns
     "model_only": Gates(target=0.0, value=0.0, model=1.0),  # direct, but only the model learns
 }
@@ -90,7 +90,7 @@ def sc_errors(
     root: Array | None = None,
     include_last: bool = False,
 ) -> ScErrors:
-    """Pair v(z^k) with the bootstrapped return G_{k:K} of the rollout's own rewards and values (paper Eq. 8).
+    """Pair v(z^k) with the bootstrapped return G_{k:K} of the rollout's own rewards and values (paper Eq. 7).
 
     G_{k:K} is V-trace over steps k + 1 .. K with ratios `rollout.rho`; on-policy it is the lambda-return, and with
     lambda = 1 the (K - k)-step return. The ratio of the first action enters only the k = 0 target.

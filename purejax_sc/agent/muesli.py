@@ -3,7 +3,7 @@
     act            actions by the target network's policy
     make_targets   target network: one-step q, Retrace or V-trace, moving moment, CMPO       no gradient
     grounded_loss  the model along K real actions: six losses, one weighted sum              Eq. 2
-    sc_loss        the model in imagination under mu: v(z^k) against G_{k:K}                 Eq. 5 to 8
+    sc_loss        the model in imagination under mu: v(z^k) against G_{k:K}                 Eq. 4 to 7
     update         gradient, mean over devices, Adam, clip, learning rate; the target network follows
 
 Arrays are time-major: T transitions of B sequences, M = T * B roots. Wherever a network is called the roots are one
@@ -333,10 +333,10 @@ def sc_loss(
     axis: str | None = None,
     sc_errors: Callable[..., consistency.ScErrors] = consistency.sc_errors,
 ) -> tuple[Array, Metrics]:
-    """Compute L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gates (Eq. 8).
+    """Compute L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gates (Eq. 7).
 
     Args:
-      e, logits: [M, ...], [T, B, A] encodings and masked policy logits of the roots. Gradients pass into the encoder (L11).
+      e, logits: [M, ...], [T, B, A] encodings and masked policy logits of the roots. Gradients reach the encoder (L11).
     """
     cfg = config.sc
     chex.assert_equal_shape([logits, batch.logits])
@@ -404,7 +404,7 @@ def make_learner(
             sc, sc_metrics = sc_loss(
                 config, model, sc_params, e, logits, batch, masks, hyper, gamma, key_sc, axis, sc_errors
             )
-            return loss + hyper.sc_weight * sc, metrics | sc_metrics
+            return loss + hyper.sc_weight * sc, metrics | sc_metrics  # Eq. 3
 
         # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
         # condition: a bare addition is compiled into the first, whose rounding a weight of 0 would then change.

@@ -2,7 +2,7 @@
 
 At every step of real episodes the policy is rolled out over the model: rewards r^k and values v^k of K imagined steps.
 They are held against the rewards that were then paid, the root value v(s_{t+k}) of the states that were then reached,
-the return-to-go, and against each other: the self-consistency error |v^k - G_{k:K}| (paper Eq. 8).
+the return-to-go, and against each other: the self-consistency error |v^k - G_{k:K}| (paper Eq. 7).
 """
 
 from typing import Any, NamedTuple

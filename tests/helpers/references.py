@@ -304,7 +304,7 @@ def projected(cfg, probs, shift, scale):
 
 
 def sc_loss(cfg, muesli, live, target, outputs, values, end, end_value, scale):
-    """L_sc (paper Eq. 8) of targets [n, M] and of what is compared with them, logits [n, M, bins].
+    """L_sc (paper Eq. 7) of targets [n, M] and of what is compared with them, logits [n, M, bins].
 
     live: bool [M], the rollouts that count.   end [M, bins], end_value [M]: of the last state.   scale: [n] of a value
     there.   cfg, muesli: the options.   values: [n, M] means of the logits, which no loss reads.
