@@ -138,11 +138,13 @@ def verdict(samples: Iterable[tuple[np.ndarray, ...]]) -> str:
 
 
 def answer(data: Data) -> str:
-    return "\n".join([
-        f"* Muesli against PPO at equal steps: {verdict(pairs(data, 'Muesli', 'PPO', STEPS[-1]))}.",
-        f"* Muesli against PPO at equal time: {verdict(pairs(data, 'Muesli', 'PPO, 5M', STEPS[-1]))}.",
-        f"* SC-Direct against Muesli, paired by seed: {verdict((gain(data, game, STEPS[-1]),) for game in GAMES)}.",
-    ])  # fmt: skip
+    verdicts = {
+        "Muesli against PPO at equal steps": verdict(pairs(data, "Muesli", "PPO", STEPS[-1])),
+        "Muesli against PPO at equal time": verdict(pairs(data, "Muesli", "PPO, 5M", STEPS[-1])),
+        "SC-Direct against Muesli, paired by seed": verdict((gain(data, game, STEPS[-1]),) for game in GAMES),
+    }
+    known = [f"* {name}: {text}." for name, text in verdicts.items() if "of 0 games" not in text]
+    return "\n".join(known) or "* No run has reached a million steps yet."
 
 
 def draw(data: Data) -> None:
@@ -182,7 +184,8 @@ def report() -> None:
     for name, text in (("answer", answer(data)), ("games", per_game(data)), ("aggregate", aggregate(data))):
         fill(RESULTS / "minatar.md", rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", text)
     shown = {"Muesli": "Muesli", "SC-Direct": "SC-Direct", "PPO": "PPO, equal steps", "PPO, 5M": "PPO, equal time"}
-    rows = ([game, *(cell([values(data, title, game, STEPS[-1])]) for title in shown)] for game in GAMES)
+    games = [game for game in GAMES if len(values(data, "Muesli", game, STEPS[-1]))]
+    rows = ([game, *(cell([values(data, title, game, STEPS[-1])]) for title in shown)] for game in games)
     text = answer(data) + "\n\n" + table(["return after a million steps", *shown.values()], rows)
     fill(ROOT / "README.md", r"(<!-- bench/minatar.py -->\n).*?(\n<!-- end -->)", text)
     for game in GAMES:
