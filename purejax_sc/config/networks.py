@@ -33,7 +33,7 @@ class NetworkConfig(Section):
     crop: Natural = 0
     """Rows and columns at each edge of an image that the network does not read."""
     precision: Precision = "float32"
-    """flax's dtype of layers; parameters, norms and the last layers are float32."""
+    """flax's dtype of layers; parameters, latents and the last layers are float32."""
 
 
 def kind_of(name: str) -> Any:
