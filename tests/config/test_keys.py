@@ -96,7 +96,7 @@ def test_text_that_looks_like_yaml_stays_what_it_is(file: str) -> None:
     assert config.from_tree(config.read(keys.explained(loaded))) == loaded
 
 
-def test_sections_of_the_users_own_have_meanings_where_there_is_source() -> None:
+def test_sections_of_the_users_own_have_meanings() -> None:
     class Own(NetworkConfig):
         width: int = 3
         """Of the latent,
@@ -104,9 +104,6 @@ def test_sections_of_the_users_own_have_meanings_where_there_is_source() -> None
         depth: int = 4  # a comment is none
 
     assert keys.meanings(Own) == keys.meanings(NetworkConfig) | {"width": "Of the latent, in units."}
-    scope: dict[str, type] = {"NetworkConfig": NetworkConfig}
-    exec("class Prompt(NetworkConfig):\n    width: int = 3\n    'Unseen.'", scope)
-    assert keys.meanings(scope["Prompt"]) == keys.meanings(NetworkConfig)
 
 
 def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
