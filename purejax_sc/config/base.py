@@ -28,7 +28,9 @@ class ConfigError(ValueError):
 class Section(pydantic.BaseModel):
     """Settings of one owner: frozen, hashable, and strict about keys and types."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, strict=True, protected_namespaces=(), use_attribute_docstrings=True
+    )
 
 
 def resolve(reference: str, like: Any = None) -> Any:

@@ -54,8 +54,7 @@ def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bo
     path = find(name)
     shown = printable(str(path))
     try:
-        with path.open("rb") as file:  # so much that what is too long shows
-            text = file.read(4 * yaml_text.MOST_CHARACTERS + 1).decode()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read {shown}: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -84,7 +84,7 @@ def explained(config: Config) -> str:
     """The whole configuration as YAML, with the meaning of each section and key as a comment."""
     said = meanings(Config)
     for name, section in sections().items():
-        own = meanings(type(getattr(config, name)))  # of the network: that of its kind
+        own = meanings(section) | meanings(type(getattr(config, name)))  # of the network: all kinds', then its kind's
         said |= {name: summary(section)} | {f"{name}.{leaf}": text for leaf, text in own.items()}
     return _explained(to_tree(config), said)
 
@@ -105,21 +105,16 @@ def summary(section: type) -> str:
     return text.partition(". ")[0].removesuffix(".") + "." if text else ""
 
 
-def meanings(section: type) -> dict[str, str]:
-    """The docstring below each field of a section and of those that it extends; none where there is no source."""
-    found: dict[str, str] = {}
-    for owner in reversed(section.__mro__):
-        if not issubclass(owner, Section | Hyper) or owner is Section:
-            continue
-        try:
-            [body] = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        except (OSError, TypeError):  # a class of the user's own, made at a prompt
-            continue
-        assert isinstance(body, ast.ClassDef)
-        for field, text in pairwise(body.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                found[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
-    return found
+def meanings(section: Any) -> dict[str, str]:
+    """The docstring below each field of a section that has one."""
+    if section is not Hyper:
+        said = {name: field.description for name, field in section.model_fields.items()}
+    else:  # a NamedTuple, which pydantic does not read
+        tree: Any = ast.parse(inspect.getsource(Hyper)).body[0]
+        said = {
+            ast.unparse(f.target): text.value.value for f, text in pairwise(tree.body) if isinstance(f, ast.AnnAssign)
+        }
+    return {name: " ".join(text.split()) for name, text in said.items() if text}
 
 
 def _explained(tree: dict[str, Any], said: dict[str, str], prefix: str = "") -> str:

@@ -29,15 +29,11 @@ PAYLOADS = (
     "`touch {canary}`",
     "__import__('os').system('touch {canary}')",
 )
-BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
-)
 TEXTS = (
     "", "\n", "---\n---\n", "[]", "1", "null", "env", "env:", "env: [", "- env: garnet", "{", "\x00",
     "\ufeffenv: garnet\n",
-    "env: garnet\nenv: garnet\n", "env: &a [*a]\n", "<<: *x\n", "? [a, b]\n: c\n", "1: 2\n",
-    "env: {env: garnet}\n", BOMB,
-    "[" * 3000, "{a: " * 3000, "a:\n" + " " * 100_000 + "b", "&a " * 1000 + "x", "env: garnet\ntrain: &t {<<: *t}\n",
+    "env: garnet\nenv: garnet\n", "<<: *x\n", "? [a, b]\n: c\n", "1: 2\n", "env: {env: garnet}\n",
+    "[" * 3000, "{a: " * 3000, "a:\n" + " " * 100_000 + "b", "&a " * 1000 + "x",
     "null: 1\n", "true: {a: b}\n", "env: garnet\nhyper: {1: 2}\n", "env: garnet\n2001-01-01: x\n",
     "env: garnet\n[a]: x\n",
 )  # fmt: skip

@@ -44,26 +44,16 @@ def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
         ("hyper.moment_decay", "", "0.99", "number from 0 below 1", ""),
         ("hyper.gates", "", "null", "list of numbers from 0 to 1 or null", ""),
         ("muesli.unroll", "", "5", "integer from 1 to 1_000", "5"),
-        ("muesli.num_action_samples", "", "16", "integer from 0", "16"),
         ("muesli.bins_max", "", "300", "number above 0", ""),
         ("sc.policy", "", "pi", "pi, epsilon, avoid_first, original, module:name", "Atari, Go: epsilon; Sokoban: pi"),
-        ("train.replay_share", "", "0.8667", "number from 0 to 1", "Atari: 0.8667; Sokoban: 0.1; Go: 0"),
         ("replay.capacity", "", "100_000", "integer from 1", "Atari: 2_250_000; Sokoban: 9_000_000"),  # Go has none
-        ("host.actors", "", "2", "integer from 1 to 1_024", "Atari: 3"),
         ("env_options.map_name", "", "null", "4x4, 8x8 or null", ""),
         ("network.strides", "network.kind=impala", "null",
          "list of integers from 1 or null", "Atari: null; Sokoban: [1, 1, 2, 2]"),
-        ("network.blocks", "network.kind=muzero", "6", "integer from 1 to 1_000", "Go: 6"),
         ("network.kind", "", "mlp", "mlp, minatar, impala, resnet, muzero, module:name",
          "Atari, Sokoban: impala; Go: muzero"),
-        ("seed", "", "0", "integer from 0", ""),
-        ("seed", TABULAR, "0", "integer from 0", ""),
-        ("alpha_td", TABULAR, "0.03", "number from 0", "0.03"),
         ("alpha_sc_mle", TABULAR, "null", "number from 0 or null", "10"),
-        ("discount", TABULAR, "0.99", "number from 0 below 1", "0.99"),
-        ("terms", TABULAR, "K", "K, K+1", "K+1"),
         ("models", TABULAR, "[mle, ve]", "list of mle, ve", "[mle, ve]"),
-        ("reward_sigmas", TABULAR, "[0, 0.5, 1, 2, 4]", "list of numbers from 0", ""),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_key(
@@ -89,14 +79,14 @@ def test_a_configuration_with_meanings_is_the_same(name: str) -> None:
     assert all("#" in line for line in text.splitlines() if not line.lstrip().startswith("- "))
 
 
-@pytest.mark.parametrize("file", ["a # b", "a: b", "- a", "x" * 100 + " y" * 50, "a\n  - b\n\nc", "'\n#"])
+@pytest.mark.parametrize("file", ["a # b", "x" * 100 + " y" * 50, "a\n  - b\n\nc"])
 def test_text_that_looks_like_yaml_stays_what_it_is(file: str) -> None:
     loaded = config.load("atari_small", ["replay.file=x"])
     loaded = loaded.model_copy(update={"replay": loaded.replay.model_copy(update={"file": file})})
     assert config.from_tree(config.read(keys.explained(loaded))) == loaded
 
 
-def test_sections_of_the_users_own_have_meanings_where_there_is_source() -> None:
+def test_sections_of_the_users_own_have_meanings() -> None:
     class Own(NetworkConfig):
         width: int = 3
         """Of the latent,
@@ -104,9 +94,6 @@ def test_sections_of_the_users_own_have_meanings_where_there_is_source() -> None
         depth: int = 4  # a comment is none
 
     assert keys.meanings(Own) == keys.meanings(NetworkConfig) | {"width": "Of the latent, in units."}
-    scope: dict[str, type] = {"NetworkConfig": NetworkConfig}
-    exec("class Prompt(NetworkConfig):\n    width: int = 3\n    'Unseen.'", scope)
-    assert keys.meanings(scope["Prompt"]) == keys.meanings(NetworkConfig)
 
 
 def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
