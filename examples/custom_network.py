@@ -1,4 +1,4 @@
-"""Train a network of your own. Here the encoder of Catch's board is a convolution, and the model is a GRU.
+"""Train a network of your own. Here the model of the environment is a GRU.
 
 A `Model` is a tuple of pure functions, each of which takes the parameters of its own part only.
 """
@@ -18,9 +18,12 @@ WIDTH = 64
 
 
 def make_model(config: Config, spec: EnvSpec) -> Model:
-    """Build the model for observations [H, W]."""
-    board, flat = (lambda x: x.astype(jnp.float32)[..., None]), (lambda x: x.reshape(x.shape[0], -1))
-    encoder = nn.Sequential([board, nn.Conv(8, (3, 3)), nn.relu, flat, nn.Dense(WIDTH), jnp.tanh])
+    """Build the encoder, the dynamics and the heads, with `config.muesli.bins` atoms for rewards and values."""
+
+    def flat(frame: jax.Array) -> jax.Array:
+        return frame.reshape(frame.shape[0], -1).astype(jnp.float32)
+
+    encoder = nn.Sequential([flat, nn.Dense(WIDTH), nn.LayerNorm(), nn.relu, nn.Dense(WIDTH), jnp.tanh])
     dynamics, policy = nn.GRUCell(WIDTH), nn.Dense(spec.num_actions)
     scalar = nn.Dense(config.muesli.bins, kernel_init=nn.initializers.zeros)  # logits of a reward or a value
 
@@ -31,7 +34,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         keys = Params(*jax.random.split(key, len(modules)))
         return Params(*(module.init(k, *x) for module, k, x in zip(modules, keys, inputs, strict=True)))
 
-    def encode(params: Any, obs: Any, carry: Any) -> Any:  # obs.frame: [T, B, H, W]; there is no memory to carry
+    def encode(params: Any, obs: Any, carry: Any) -> Any:  # obs.frame: [T, B, ...]; there is no memory to carry
         e = encoder.apply(params, jax.lax.collapse(obs.frame, 0, 2))
         return e.reshape(*obs.frame.shape[:2], WIDTH), carry
 
@@ -45,7 +48,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
 
 
 if __name__ == "__main__":
-    config = load("catch", ["train.env_steps=24_000", "sc.update=direct"])
+    config = load("catch", ["train.env_steps=16_000", "sc.update=direct"])
     env = make_env(config)
     _, metrics = jax.jit(make_train(config, env=env, model=make_model(config, env.spec)))(jax.random.key(0))
     print("mean return:", metrics["episode_return_sum"][-20:].sum() / metrics["episode_count"][-20:].sum())
