@@ -6,7 +6,6 @@
     acting     the actor threads, whose blocks are thrown away
     learning   updates on one batch of random frames, in the environment steps that they are for
     together   training; who waits for whom is the share of time that this side of the queue stood still
-    xla        training by host.driver=xla; `--xla KEY=VALUE` gives it settings of its own
 
 Rounds are interleaved so that a noisy machine disturbs all alike; the median counts. Compile time is apart.
 """
@@ -26,9 +25,9 @@ import numpy as np
 
 from purejax_sc import config as configs
 from purejax_sc.config import Config
-from purejax_sc.envs import make_host_envs, make_host_program, make_spec, network_spec
+from purejax_sc.envs import make_host_envs, make_spec, network_spec
 from purejax_sc.networks import make_model
-from purejax_sc.training import envpool_xla, sebulba
+from purejax_sc.training import sebulba
 from purejax_sc.training.devices import make_layout
 from purejax_sc.training.host_rows import row_shapes
 from purejax_sc.training.iteration import as_arrays
@@ -98,7 +97,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("words", nargs="+", metavar="CONFIG [KEY=VALUE ...]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=10, help="of training per round; the rest does as many steps")
-    parser.add_argument("--xla", nargs="*", default=[], metavar="KEY=VALUE", help="settings of host.driver=xla alone")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     return parser.parse_args()
 
@@ -113,15 +111,15 @@ def measure(ways: dict[str, Callable[[], float]], rounds: int) -> dict[str, floa
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def report(args: argparse.Namespace, steps: int, compile_s: dict[str, float], rates: dict, shares: dict) -> None:
-    device, compiled = jax.devices()[0].device_kind, ", ".join(f"{k} {v:.0f} s" for k, v in compile_s.items())
-    print(f"{device}, jax {jax.__version__}, compiled: {compiled}; {args.rounds} rounds of {steps} steps")
+def report(args: argparse.Namespace, steps: int, compile_s: float, rates: dict, shares: dict) -> None:
+    device = jax.devices()[0].device_kind
+    print(f"{device}, jax {jax.__version__}, compiled in {compile_s:.0f} s; {args.rounds} rounds of {steps} steps")
     for name, rate in rates.items():
         print(f"{name:<10}{rate:>10,.0f} env steps/s")
     for name, share in shares.items():
         print(f"{name:<16}{share:>6.1%}")
     if args.json:
-        facts = {"device": device, "jax": jax.__version__, "config": args.words, "xla": args.xla}
+        facts = {"device": device, "jax": jax.__version__, "config": args.words}
         facts |= {"rounds": args.rounds, "steps": steps, "compile_s": compile_s, "env_steps_per_s": rates}
         args.json.write_text(json.dumps(facts | shares, indent=2) + "\n")
 
@@ -131,15 +129,13 @@ def main() -> None:
     config = configs.load(args.words[0], args.words[1:])
     spec, layout = make_spec(config), make_layout(1)
     driver = sebulba.Driver(config, spec, partial(make_host_envs, config), layout, resume=False)
-    other = configs.override(config, ["host.driver=xla", *args.xla])
-    threads = Training(driver)
-    xla = Training(envpool_xla.Driver(other, spec, partial(make_host_program, other), layout))
+    training = Training(driver)
     n, steps = args.iterations, args.iterations * config.steps_per_iteration
     rows = jax.tree.map(jnp.asarray, random_batch(config))
     waiting: dict[str, list[float]] = {"learner_waiting": [], "actors_waiting": []}
 
     def together() -> float:
-        seconds, metrics = threads(n)
+        seconds, metrics = training(n)
         for name, values in waiting.items():
             values.append(float(metrics[name][0]))
         return seconds
@@ -149,15 +145,13 @@ def main() -> None:
     ways: dict[str, Callable[[], float]] = {
         "together": together,
         "engine": partial(engine, config, n * config.train.sequence_length),
-        "acting": partial(acting, driver, threads.program.init(), n * config.host.actors),
+        "acting": partial(acting, driver, training.program.init(), n * config.host.actors),
         "learning": partial(learning, config, driver, rows, n * config.updates_per_iteration),
-        "xla": lambda: xla(n)[0],
     }
     rates = {name: steps / seconds for name, seconds in measure(ways, args.rounds).items()}
-    threads.program.close()
-    xla.program.close()
-    compile_s = {"threads": threads.program.seconds, "xla": xla.program.seconds}
-    report(args, steps, compile_s, rates, {name: statistics.median(values) for name, values in waiting.items()})
+    training.program.close()
+    shares = {name: statistics.median(values) for name, values in waiting.items()}
+    report(args, steps, training.program.seconds, rates, shares)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.config import Config
-from purejax_sc.envs.host import AnyArray, HostStep
+from purejax_sc.envs.host import HostStep
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Tree
 
 # (who acts, Observation [B, ...] in stacks, carry, key) -> (action [B], what else is to be known, carry)
@@ -48,10 +48,9 @@ def first_memory(config: Config, spec: EnvSpec, model: Model, num_envs: int) -> 
     return Memory(stack, model.initial_carry(num_envs))
 
 
-def observation(step: HostStep, action: AnyArray, num_actions: int) -> Observation:
-    """What `step` shows after `action` [B], of single frames. Arrays of NumPy or of JAX."""
-    xp = step.frame.__array_namespace__()
-    legal = xp.ones((len(action), num_actions), bool)
-    prev_action = xp.where(step.first, 0, action).astype(np.int32)
+def observation(step: HostStep, action: np.ndarray, num_actions: int) -> Observation:
+    """What `step` shows after `action` [B], of single frames."""
+    legal = np.ones((len(action), num_actions), bool)
+    prev_action = np.where(step.first, 0, action).astype(np.int32)
     arrays: tuple[Any, ...] = (step.frame, legal, prev_action, step.reward, step.first, step.valid)
     return Observation(*arrays)

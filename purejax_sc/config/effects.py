@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from purejax_sc.config.experiment import Config
 
 EXAMPLES = {"levels": "jumanji/Sokoban", "arena": "pgx/tic_tac_toe", "atari": "atari/Pong", "host": "atari/Pong"}
-THREADS = {
-    "atari.backend": "envpool",
-    "atari.max_over": 2,
-    "host.actor_devices": 0,
-    "train.data_shards": 1,
-    "replay.file": None,
-}  # what the driver without threads needs these to be
 
 
 class Switch(NamedTuple):
@@ -47,7 +40,6 @@ SWITCHES = (
     Switch(("levels.refresh_steps",), lambda config: not config.levels.refresh, "levels.refresh=0"),
     Switch(("levels.raise_at", "levels.raise_by"), lambda config: config.levels.first_depth is None,
            "no levels.first_depth"),
-    Switch(("host.actors", "host.queue"), lambda config: config.host.driver == "xla", "host.driver=xla"),
 )  # fmt: skip
 
 
@@ -69,14 +61,6 @@ def refuse_foreign(config: type["Config"], tree: Mapping[str, Any]) -> None:
                 f"{name}={quote(value)} has no effect with env={quote(env)}: leave it out, or choose a game such as"
                 f" {EXAMPLES.get(section, 'atari/Pong')}"
             )
-
-
-def refuse_what_needs_threads(config: "Config") -> None:
-    """Raises ConfigError for what only host.driver=threads can do."""
-    for name, needed in THREADS.items():
-        value = _value(config, name)
-        if value != needed:
-            raise ConfigError(f"{name}={quote(value)} is not possible with host.driver=xla: set host.driver=threads")
 
 
 def refuse_switched_off(config: "Config", named: Iterable[str]) -> None:
@@ -102,8 +86,3 @@ def _changed(config: type["Config"], tree: Mapping[str, Any], section: str) -> I
     for name, value in dict(options).items() if isinstance(options, Mapping | Section) else ():
         if (not only or name == only) and (name not in defaults or value != defaults[name]):
             yield f"{owner}.{name}", value
-
-
-def _value(config: "Config", name: str) -> Any:
-    section, _, leaf = name.partition(".")
-    return getattr(getattr(config, section), leaf)

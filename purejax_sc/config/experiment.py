@@ -117,11 +117,7 @@ class Config(Section):
 
     def _check_host(self) -> None:
         family = family_of(self.env)
-        if family is None or not family.host:
-            return
-        if self.host.driver == "xla":
-            effects.refuse_what_needs_threads(self)
-        elif self.train.num_envs % self.host.actors:
+        if family and family.host and self.train.num_envs % self.host.actors:
             raise ValueError(
                 f"train.num_envs={self.train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
                 f" train.num_envs={-(-self.train.num_envs // self.host.actors) * self.host.actors}, or other actors"

@@ -1,6 +1,6 @@
 """Settings of training: batches, replay, drivers, checkpoints, and games against opponents."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -38,11 +38,8 @@ class ReplayConfig(Section):
 
 
 class HostConfig(Section):
-    """Environments on the host, such as Atari's. With threads, which have the other options, they act while the learner
-    learns; with xla, acting and learning are one compiled program on one device, and take turns."""
+    """Environments on the host, such as Atari's: threads act in them while the learner learns."""
 
-    driver: Literal["threads", "xla"] = "threads"
-    """Who plays: threads beside the learner, or the compiled program."""
     actors: Threads = 2
     """Threads, which share train.num_envs environments evenly."""
     queue: Positive = 2

@@ -1,9 +1,9 @@
 """Environments by name: `make_env(config)` gives one unbatched `Env`, `base` runs a batch of them.
 
 A family of environments is one file with `names()` and `make(config)`, and a row of `config.envs.FAMILIES`. Those of
-which `is_host(config)` says so run on the host instead: `make_host_envs` gives a batch of them, and `make_host_program`
-one that compiled programs play; their file has `names`, `make_spec`, `check_installed`, `make_envs` and
-`make_program`. Files, and the packages behind them, are imported only when one of their environments is asked for.
+which `is_host(config)` says so run on the host instead: `make_host_envs` gives a batch of them; their file has `names`,
+`make_spec`, `check_installed` and `make_envs`. Files, and the packages behind them, are imported only when one of their
+environments is asked for.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from purejax_sc.config import Config, ConfigError
 from purejax_sc.config.base import resolve
 from purejax_sc.config.envs import FAMILIES, Family, family_of
 from purejax_sc.config.words import nearest, quote
-from purejax_sc.envs.host import HostEnvs, HostProgram, stacked_spec
+from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.types import Env, EnvSpec
 
 
@@ -70,12 +70,6 @@ def make_host_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
     """`num_envs` environments on the host; those of another seed are independent of them. Raises ConfigError."""
     envs: HostEnvs = _on_host(config, "make_envs", num_envs, seed)
     return envs
-
-
-def make_host_program(config: Config, num_envs: int, seed: int) -> HostProgram:
-    """The environments of `make_host_envs`, for a compiled program on a CPU or a GPU. Raises ConfigError."""
-    program: HostProgram = _on_host(config, "make_program", num_envs, seed)
-    return program
 
 
 def env_names(host: bool = False) -> tuple[str, ...]:

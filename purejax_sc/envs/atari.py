@@ -6,17 +6,15 @@ ale-py shows the frame before the last.
 """
 
 import re
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
 
-import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.config import AtariConfig, Config, ConfigError
+from purejax_sc.config import AtariConfig, Config
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.envs.base import check_options
-from purejax_sc.envs.host import HostEnvs, HostProgram, HostStep, Played, first_step, next_step
+from purejax_sc.envs.host import HostEnvs, HostStep, Played, first_step, next_step
 from purejax_sc.types import EnvSpec
 
 JOYSTICK = 18  # all actions of the Arcade Learning Environment: nothing, fire, eight directions, these with fire
@@ -61,8 +59,7 @@ def make_spec(config: Config) -> EnvSpec:
 
 def check_installed(config: Config) -> None:
     """Raise ModuleNotFoundError where the engine that will play is not installed."""
-    engine = EnvPoolEngine if config.host.driver == "xla" else _ENGINES[config.atari.backend]
-    import_module(engine.package)
+    import_module(_ENGINES[config.atari.backend].package)
 
 
 def make_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
@@ -75,25 +72,6 @@ def make_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
     inner_steps = 1 if options.max_over == 2 else options.repeat
     engine = _ENGINES[options.backend](_game(config), options, _seeds(num_envs, seed), inner_steps)
     return AtariEnvs(make_spec(config), num_envs, engine, options.repeat, inner_steps, _action_table(config))
-
-
-def make_program(config: Config, num_envs: int, seed: int) -> HostProgram:
-    """The games of `make_envs` by EnvPool, whatever `atari.backend` says, for a compiled program.
-
-    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where EnvPool is not installed.
-    """
-    options, table = config.atari, _action_table(config)
-    engine = EnvPoolEngine(_game(config), options, _seeds(num_envs, seed), inner_steps=1)
-    handle, recv, send = engine.xla()
-    return HostProgram(
-        spec=make_spec(config),
-        num_envs=num_envs,
-        handle=handle,
-        recv=recv,
-        send=lambda handle, action: send(handle, jnp.asarray(table)[action]),
-        frames_per_step=options.repeat,
-        close=engine.close,
-    )
 
 
 class AtariEnvs:
@@ -209,25 +187,6 @@ class EnvPoolEngine:
 
     def close(self) -> None:
         self._envs.close()
-
-    def xla(self) -> tuple[Any, Callable[[Any], tuple[Any, Played]], Callable[[Any, Any], Any]]:
-        """A handle, recv and send of a `HostProgram`, in place of the methods of those names. The games start.
-
-        Raises ConfigError where EnvPool has none.
-        """
-        try:
-            handle, recv, send, _ = self._envs.xla()
-        except RuntimeError as error:  # on macOS and Windows
-            raise ConfigError(f"host.driver=xla is not possible here: {error} Set host.driver=threads") from None
-        self._envs.async_reset()
-        rows = np.arange(self._envs.config["num_envs"], dtype=np.int32)
-
-        def played(handle: Any) -> tuple[Any, Played]:
-            handle, (obs, reward, _, truncated, info) = recv(handle)
-            terminated = info["terminated"].astype(bool)  # as in `recv`
-            return handle, Played(jnp.moveaxis(obs, 1, -1), reward, terminated, truncated)
-
-        return handle, played, lambda handle, action: send(handle, action, rows)
 
     @staticmethod
     def _channels_last(obs: np.ndarray) -> np.ndarray:

@@ -11,18 +11,15 @@ that is not valid is ignored: the environment resets instead, and nothing of the
 the layout of `base`, but for terminated rows, which there reset at once.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from purejax_sc.types import EnvSpec
 
-AnyArray = Any  # NumPy's, or JAX's within a compiled program
-
 
 class HostStep(NamedTuple):
-    """What B environments show at once, as NumPy arrays that the receiver may keep; as JAX's within a program.
+    """What B environments show at once, as NumPy arrays that the receiver may keep.
 
     frame:          [B, *obs_shape] in the spec's dtype; one frame, not a stack.
     reward:         float32 [B], raw, of the step that led here; 0 at an episode's first observation.
@@ -35,15 +32,15 @@ class HostStep(NamedTuple):
     episode_frames: int32 [B], its frames, a step counting as many as it asks for even if the game ends within it.
     """
 
-    frame: AnyArray
-    reward: AnyArray
-    discount: AnyArray
-    first: AnyArray
-    valid: AnyArray
-    ended: AnyArray
-    episode_return: AnyArray
-    episode_length: AnyArray
-    episode_frames: AnyArray
+    frame: np.ndarray
+    reward: np.ndarray
+    discount: np.ndarray
+    first: np.ndarray
+    valid: np.ndarray
+    ended: np.ndarray
+    episode_return: np.ndarray
+    episode_length: np.ndarray
+    episode_frames: np.ndarray
 
 
 class HostEnvs(Protocol):
@@ -69,58 +66,37 @@ class HostEnvs(Protocol):
 class Played(NamedTuple):
     """What an engine shows of n rows: frame uint8 [n, H, W, C], reward [n], terminated bool [n], truncated bool [n]."""
 
-    frame: AnyArray
-    reward: AnyArray
-    terminated: AnyArray
-    truncated: AnyArray
+    frame: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
 
 
-class HostProgram(NamedTuple):
-    """`num_envs` = B environments on the host that a compiled program plays. It cannot be batched by `vmap`.
-
-    handle: an array that stands for them. Each use takes the handle that the last one returned.
-    recv:   (handle) -> (handle, Played of all rows), which are the first frames at first.   send: (handle, action int32
-            [B]) -> handle. One after the other, as in a `HostEnvs`; `next_step` says what follows from what is played.
-    frames_per_step: emulator frames that an agent step asks for.
-    close:  ends them; no program may run then.
-    """
-
-    spec: EnvSpec  # obs_shape is that of one frame
-    num_envs: int
-    handle: Any
-    recv: Callable[[Any], tuple[Any, Played]]
-    send: Callable[[Any, Any], Any]
-    frames_per_step: int
-    close: Callable[[], None]
-
-
-def first_step(frame: AnyArray) -> HostStep:
-    """All rows at the start of an episode, with frames [B, *obs_shape] of NumPy or of JAX."""
-    num_envs, xp = len(frame), frame.__array_namespace__()
+def first_step(frame: np.ndarray) -> HostStep:
+    """All rows at the start of an episode, with frames [B, *obs_shape]."""
+    num_envs = len(frame)
     return HostStep(
         frame=frame,
-        reward=xp.zeros(num_envs, np.float32),
-        discount=xp.zeros(num_envs, np.float32),
-        first=xp.ones(num_envs, bool),
-        valid=xp.ones(num_envs, bool),
-        ended=xp.zeros(num_envs, bool),
-        episode_return=xp.zeros(num_envs, np.float32),
-        episode_length=xp.zeros(num_envs, np.int32),
-        episode_frames=xp.zeros(num_envs, np.int32),
+        reward=np.zeros(num_envs, np.float32),
+        discount=np.zeros(num_envs, np.float32),
+        first=np.ones(num_envs, bool),
+        valid=np.ones(num_envs, bool),
+        ended=np.zeros(num_envs, bool),
+        episode_return=np.zeros(num_envs, np.float32),
+        episode_length=np.zeros(num_envs, np.int32),
+        episode_frames=np.zeros(num_envs, np.int32),
     )
 
 
 def next_step(
     previous: HostStep,
-    frame: AnyArray,
-    reward: AnyArray,
-    terminated: AnyArray,
-    truncated: AnyArray,
+    frame: np.ndarray,
+    reward: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
     frames_per_step: int = 1,
 ) -> HostStep:
     """What follows `previous`, in rows that have stepped and in rows that have reset because their episode had ended.
-
-    All arrays are NumPy's, or all JAX's.
 
     Args:
       previous:   what they showed last.
@@ -130,20 +106,19 @@ def next_step(
       truncated:  bool [B], the episode was cut; where the game is over as well, that counts.
       frames_per_step: emulator frames that an agent step asks for.
     """
-    xp = frame.__array_namespace__()
     first = previous.ended
-    reward = xp.where(first, 0, reward).astype(np.float32)
+    reward = np.where(first, 0, reward).astype(np.float32)
     terminated = terminated & ~first
     ended = terminated | (truncated & ~first)
-    length = xp.where(first, 0, previous.episode_length + 1).astype(np.int32)
+    length = np.where(first, 0, previous.episode_length + 1).astype(np.int32)
     return HostStep(
         frame=frame,
         reward=reward,
-        discount=xp.where(first | terminated, 0, 1).astype(np.float32),
+        discount=np.where(first | terminated, 0, 1).astype(np.float32),
         first=first,
         valid=~ended,
         ended=ended,
-        episode_return=xp.where(first, 0, previous.episode_return + reward).astype(np.float32),
+        episode_return=np.where(first, 0, previous.episode_return + reward).astype(np.float32),
         episode_length=length,
         episode_frames=length * np.int32(frames_per_step),
     )

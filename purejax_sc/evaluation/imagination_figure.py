@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.ticker import MaxNLocator
 
-from purejax_sc.envs.host import AnyArray
 from purejax_sc.evaluation import render
 from purejax_sc.evaluation.imagination import Imagined
 from purejax_sc.results.files import RunError
 from purejax_sc.results.plots import COLORS, encode
+from purejax_sc.types import Array
 
 REAL, TARGET, SAID, RETURN, GAP, SOON, _, ELSE = COLORS  # what each colour says, in all panels
 FILM_STEPS, FILM_SECONDS = 120, 0.5  # of a film at most, and how long each can be looked at
@@ -214,7 +214,7 @@ def _errors_by_k(axes: Axes, scene: Scene, t: int) -> None:
     _finish(axes, "error (lines: mean)", len(x.reward))
 
 
-def _marked(axes: Axes, k: np.ndarray, values: AnyArray, same: AnyArray, label: str) -> None:
+def _marked(axes: Axes, k: np.ndarray, values: np.ndarray | Array, same: np.ndarray | Array, label: str) -> None:
     """Points, full where the actions up to there were really taken."""
     axes.plot(k[same], values[same], "o", color=SAID, markersize=5, label=label)
     axes.plot(k[~same], values[~same], "o", color=SAID, markersize=5, markerfacecolor="white")
@@ -229,13 +229,13 @@ def _finish(axes: Axes, what: str, depth: int) -> None:
     axes.grid(alpha=0.3)
 
 
-def _known(*values: AnyArray) -> np.ndarray:
+def _known(*values: np.ndarray | Array) -> np.ndarray:
     """All numbers that are not NaN, [n]."""
     flat = np.concatenate([np.ravel(x) for x in values])
     return flat[~np.isnan(flat)]
 
 
-def _limits(values: np.ndarray, whole: AnyArray) -> tuple[float, float]:
+def _limits(values: np.ndarray, whole: np.ndarray | Array) -> tuple[float, float]:
     """Of an axis for these values: a little more than they need, and never a small share of what is seen elsewhere."""
     low, high = values.min(), values.max()
     half = max((high - low) / 2, LEAST_SHARE * np.ptp(whole) / 2, LEAST)

@@ -11,7 +11,6 @@ import numpy as np
 from purejax_sc import memory
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env
-from purejax_sc.envs.host import AnyArray
 from purejax_sc.evaluation import imagination, imagination_figure, render
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluation_config
 from purejax_sc.evaluation.imagination import ImaginationOptions, Imagined
@@ -124,7 +123,7 @@ def shown_pictures(config: Config, env: Env, shown: Array | None) -> np.ndarray 
     return np.stack([draw(np.concatenate([begin, x]))[len(begin) :] for begin, x in zip(begins, bits, strict=True)])
 
 
-def came_pictures(config: Config, env: Env, frames: np.ndarray, same: AnyArray) -> np.ndarray | None:
+def came_pictures(config: Config, env: Env, frames: np.ndarray, same: Array) -> np.ndarray | None:
     """What the model should have shown, as `shown_pictures` has it: white where nobody knows, or nothing came.
 
     frames: [T, *obs_shape] of an episode.   same: bool [K, T], were the first k actions really taken?

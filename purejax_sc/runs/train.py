@@ -16,7 +16,7 @@ import numpy as np
 
 from purejax_sc import envs
 from purejax_sc.config import Config, ConfigError, Hyper
-from purejax_sc.envs.host import HostEnvs, HostProgram
+from purejax_sc.envs.host import HostEnvs
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.results.lock import UNLOCKED, Lock, drop_if_empty, is_free
 from purejax_sc.runs import begun
@@ -26,7 +26,7 @@ from purejax_sc.runs.grid import as_program
 from purejax_sc.runs.parts import Part, Recorders
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.stopping import stop_requests
-from purejax_sc.training import anakin, devices, envpool_xla, sebulba
+from purejax_sc.training import anakin, devices, sebulba
 from purejax_sc.training.anakin import Trainer
 from purejax_sc.training.compiled import Point, Program, points
 from purejax_sc.training.devices import Layout, Placement, make_layout
@@ -46,16 +46,14 @@ class Factories(NamedTuple):
 
         Factories(make_trainer=partial(make_trainer, env=my_env))
 
-    make_trainer:      (config, *, num_seeds, axis) -> Trainer, where environments are on the device.
-    make_spec:         (config) -> EnvSpec of one frame; this and those below, where they are on the host.
-    make_host_envs:    (config, number of environments, seed) -> environments that threads play.
-    make_host_program: (config, number of environments, seed) -> environments that a compiled program plays.
+    make_trainer:   (config, *, num_seeds, axis) -> Trainer, where environments are on the device.
+    make_spec:      (config) -> EnvSpec of one frame; this and the next, where they are on the host.
+    make_host_envs: (config, number of environments, seed) -> environments that threads play.
     """
 
     make_trainer: Callable[..., Trainer] = anakin.make_trainer
     make_spec: Callable[[Config], EnvSpec] = envs.make_played_spec
     make_host_envs: Callable[[Config, int, int], HostEnvs] = envs.make_host_envs
-    make_host_program: Callable[[Config, int, int], HostProgram] = envs.make_host_program
 
 
 FACTORIES = Factories()
@@ -252,11 +250,7 @@ def _prepare(
         trainer = make_local_trainer(config, layout, factories.make_trainer)
         return lambda: compile_program(trainer, config, job.seeds, job.hypers, layout)
     spec = factories.make_spec(config)
-    driver: sebulba.Driver | envpool_xla.Driver
-    if config.host.driver == "xla":
-        driver = envpool_xla.Driver(config, spec, partial(factories.make_host_program, config), layout)
-    else:
-        driver = sebulba.Driver(config, spec, partial(factories.make_host_envs, config), layout, resume)
+    driver = sebulba.Driver(config, spec, partial(factories.make_host_envs, config), layout, resume)
     progress.say(driver.replay_text)
     return driver.compile
 

@@ -1,4 +1,4 @@
-"""One iteration of training, but for acting: what the drivers share. Drivers are `anakin`, `sebulba`, `envpool_xla`."""
+"""One iteration of training, but for acting: what the drivers share. Drivers are `anakin` and `sebulba`."""
 
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -105,14 +105,6 @@ def check_replay_fits(config: Config, need: int, free: int, owner: str, num_seed
             f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), {owner}"
             f" has {free / 2**30:.1f} GiB free: set replay.capacity={fits} or less"
         )
-
-
-def replay_text(config: Config, num_bytes: int, owner: str) -> str:
-    """The size of a replay, for the user. owner: where it lies."""
-    if not config.replay_sequences:
-        return "no replay: every batch is all fresh"
-    steps = config.replay_capacity_sequences * config.train.sequence_length
-    return f"the replay of {steps:,} steps takes {num_bytes / 2**30:.2f} GiB of {owner}"
 
 
 def no_returns() -> np.ndarray:

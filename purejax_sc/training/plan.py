@@ -50,7 +50,7 @@ class Plan(NamedTuple):
     @property
     def replay_on_device(self) -> bool:
         """Whether the replay lies beside the parameters, and not in main memory or in a file."""
-        return not envs.is_host(self.config) or self.config.host.driver == "xla"
+        return not envs.is_host(self.config)
 
     @property
     def resident(self) -> int:

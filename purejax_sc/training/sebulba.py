@@ -40,7 +40,6 @@ from purejax_sc.training.iteration import (
     episode_score,
     join,
     no_returns,
-    replay_text,
 )
 from purejax_sc.training.sizes import check_fits
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
@@ -123,7 +122,11 @@ class Driver:
     @property
     def replay_text(self) -> str:
         """The size of the replay, for the user."""
-        return replay_text(self._config, self._replay.num_bytes, self._config.replay.file or "main memory")
+        config = self._config
+        if not config.replay_sequences:
+            return "no replay: every batch is all fresh"
+        steps, gib = config.replay_capacity_sequences * config.train.sequence_length, self._replay.num_bytes / 2**30
+        return f"the replay of {steps:,} steps takes {gib:.2f} GiB of {config.replay.file or 'main memory'}"
 
     def compile(self) -> Program:
         """Compile what runs in the loop, behind the interface of the program on the device. Its states have one row.

@@ -1,11 +1,8 @@
 """A pool of host environments without an engine: small frames, known rewards, terminations and truncations."""
 
-import jax
-import jax.experimental
-import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.envs.host import HostEnvs, HostProgram, HostStep, Played, first_step, next_step
+from purejax_sc.envs.host import HostEnvs, HostStep, first_step, next_step
 from purejax_sc.types import EnvSpec
 
 
@@ -58,26 +55,3 @@ class CountingEnvs:
 def make_counting_envs(lengths: tuple[int, ...] = (3, 2)) -> HostEnvs:
     """Checked against the interface by mypy."""
     return CountingEnvs(lengths)
-
-
-def make_counting_program(lengths: tuple[int, ...] = (3, 2)) -> HostProgram:
-    """The same pool, played by a compiled program through callbacks. The handle counts its uses."""
-    pool = CountingEnvs(lengths)
-    shapes = Played(
-        jax.ShapeDtypeStruct((pool.num_envs, *pool.spec.obs_shape), np.uint8),
-        *(jax.ShapeDtypeStruct((pool.num_envs,), dtype) for dtype in (np.float32, bool, bool)),
-    )
-
-    def recv(handle: jax.Array) -> tuple[jax.Array, Played]:
-        def play() -> Played:
-            step = pool.recv()
-            terminated = step.ended & (step.discount == 0)
-            return Played(step.frame, step.reward, terminated, step.ended & ~terminated)
-
-        return handle + 1, jax.experimental.io_callback(play, shapes, ordered=True)
-
-    def send(handle: jax.Array, action: jax.Array) -> jax.Array:
-        jax.experimental.io_callback(lambda action: pool.send(np.asarray(action)), None, action, ordered=True)
-        return handle + 1
-
-    return HostProgram(pool.spec, pool.num_envs, jnp.zeros((), jnp.int32), recv, send, 4, pool.close)
