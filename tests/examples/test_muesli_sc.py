@@ -116,12 +116,13 @@ def test_updates_equal_those_of_the_library(example, monkeypatch, update):
     check_updates(example, monkeypatch, "catch", update)
 
 
+@pytest.mark.slow
 def test_updates_of_minatar_equal_those_of_the_library(example, monkeypatch):
     check_updates(example, monkeypatch, "minatar_breakout", "direct", num_updates=1)
 
 
 def test_learns_catch(example):
-    args = example.Args(env_steps=24_000, update="direct")
+    args = example.Args(update="direct")
     _, metrics = jax.jit(example.make_train(args))(jax.random.key(0))
     last = slice(-args.num_updates // 10, None)
     assert metrics["return_sum"][last].sum() / metrics["episodes"][last].sum() > 0.9
