@@ -137,14 +137,20 @@ def verdict(samples: Iterable[tuple[np.ndarray, ...]]) -> str:
     return f"above in {above}, below in {below}, neither in {len(intervals) - above - below} of {len(intervals)} games"
 
 
+def latest(data: Data) -> int:
+    """The largest of STEPS that Muesli's seeds have reached in any game."""
+    return max(step for step in STEPS if any(len(values(data, "Muesli", game, step)) for game in GAMES))
+
+
 def answer(data: Data) -> str:
+    step = latest(data)
     verdicts = {
-        "Muesli against PPO at equal steps": verdict(pairs(data, "Muesli", "PPO", STEPS[-1])),
-        "Muesli against PPO at equal time": verdict(pairs(data, "Muesli", "PPO, 5M", STEPS[-1])),
-        "SC-Direct against Muesli, paired by seed": verdict((gain(data, game, STEPS[-1]),) for game in GAMES),
+        "Muesli against PPO at equal steps": verdict(pairs(data, "Muesli", "PPO", step)),
+        "Muesli against PPO at equal time": verdict(pairs(data, "Muesli", "PPO, 5M", step)),
+        "SC-Direct against Muesli, paired by seed": verdict((gain(data, game, step),) for game in GAMES),
     }
     known = [f"* {name}: {text}." for name, text in verdicts.items() if "of 0 games" not in text]
-    return "\n".join(known) or "* No run has reached a million steps yet."
+    return "\n".join([f"After {step:,} steps, by the 90% interval of the difference of means:", "", *known])
 
 
 def draw(data: Data) -> None:
@@ -184,9 +190,13 @@ def report() -> None:
     for name, text in (("answer", answer(data)), ("games", per_game(data)), ("aggregate", aggregate(data))):
         fill(RESULTS / "minatar.md", rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", text)
     shown = {"Muesli": "Muesli", "SC-Direct": "SC-Direct", "PPO": "PPO, equal steps", "PPO, 5M": "PPO, equal time"}
-    games = [game for game in GAMES if len(values(data, "Muesli", game, STEPS[-1]))]
-    rows = ([game, *(cell([values(data, title, game, STEPS[-1])]) for title in shown)] for game in games)
-    text = answer(data) + "\n\n" + table(["return after a million steps", *shown.values()], rows)
+    step = latest(data)
+    games = [game for game in GAMES if len(values(data, "Muesli", game, step))]
+    shown = {
+        title: head for title, head in shown.items() if any(len(values(data, title, game, step)) for game in games)
+    }
+    rows = ([game, *(cell([values(data, title, game, step)]) for title in shown)] for game in games)
+    text = answer(data) + "\n\n" + table([f"return after {step:,} steps", *shown.values()], rows)
     fill(ROOT / "README.md", r"(<!-- bench/minatar.py -->\n).*?(\n<!-- end -->)", text)
     for game in GAMES:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", game).lower()
