@@ -1,7 +1,8 @@
 """Muesli with self-consistency in one file.
 
 The agent of "Self-Consistent Models and Values" (Farquhar et al., 2021), built on Muesli (Hessel et al., 2021), from
-the environment to the learning curves. Comments number equations as in "paper Eq. 7" and "Muesli Eq. 10".
+the environment to the learning curves. Comments number equations as in "paper Eq. 7" and "Muesli Eq. 10". It needs jax,
+flax, optax, distrax, rlax, gymnax and matplotlib; `pip install -e ".[test]"` brings them all.
 
     python examples/muesli_sc.py --env Catch-bsuite --seeds 5 --update direct
     python examples/muesli_sc.py --env Breakout-MinAtar --seeds 1 --update none

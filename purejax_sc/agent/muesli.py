@@ -372,9 +372,8 @@ def make_learner(
     """Build the one learner that every driver calls. It knows nothing of environments or replay.
 
     Args:
-      axis: name of the mesh axis along which devices hold parts of the batch. The parameters then move by the mean of
-        their gradients, as if one device held it all.
-      sc_errors: what L_sc compares with what, see `consistency.sc_errors`: the place for a target of your own.
+      axis: mesh axis along which devices share the batch. Parameters move by the mean gradient, as on one device.
+      sc_errors: what L_sc compares with what: the place for a target of your own.
 
     Raises ConfigError for an auxiliary task that the model lacks.
     """
@@ -408,12 +407,10 @@ def make_learner(
 
         # Two gradients of one loss; the encoding that both parts share belongs to the first. They are added under a
         # condition: a bare addition is compiled into the first, whose rounding a weight of 0 would then change.
-        (loss, metrics), (grads, sc_grads) = jax.value_and_grad(loss_fn, (0, 1), has_aux=True)(
-            state.params, state.params
-        )
+        value_and_grads = jax.value_and_grad(loss_fn, (0, 1), has_aux=True)
+        (loss, metrics), (grads, sc_grads) = value_and_grads(state.params, state.params)
         if uses_sc:
-            add = partial(jax.tree.map, jnp.add)
-            grads = jax.lax.cond(hyper.sc_weight > 0, add, lambda grounded, _: grounded, grads, sc_grads)
+            grads = jax.lax.cond(hyper.sc_weight > 0, partial(jax.tree.map, jnp.add), lambda x, _: x, grads, sc_grads)
         grads, loss, metrics, target_metrics = transforms.device_mean((grads, loss, metrics, target_metrics), axis)
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the power of its integer count
             steps, opt_state = optimiser.update(grads, state.opt_state)

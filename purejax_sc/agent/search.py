@@ -2,7 +2,6 @@
 
 muzero: PUCT (MuZero, Schrittwieser et al. 2020, appendix B).
 gumbel: sequential halving at the root, deterministic below (Danihelka et al. 2022); stronger with few simulations.
-Neither explores: no noise at the root, and the best action instead of a sample.
 """
 
 from collections.abc import Callable
@@ -143,7 +142,7 @@ def make_root(model: Model, params: Params, e: Array, legal: Array, node: Any) -
 
 
 def _policy(options: SearchOptions) -> Callable[..., Any]:
-    """Return mctx's search without exploration."""
+    """Return mctx's search without exploration: no noise at the root, and the best action instead of a sample."""
     if options.kind == "muzero":
         return partial(mctx.muzero_policy, dirichlet_fraction=0.0, temperature=0.0)
     considered = options.considered or GUMBEL_CONSIDERED[options.simulations >= GUMBEL_CONSIDERS_MORE]
