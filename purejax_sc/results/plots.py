@@ -28,15 +28,6 @@ TITLES = {  # of the updates, as in the paper; a title's place is its colour
     "residual": "SC-Residual",
     "model_only": "SC-Direct (model only)",
 }
-LOSSES = {  # in words
-    "pg": "policy gradient",
-    "cmpo": "policy (CMPO)",
-    "model_policy": "policy of the model",
-    "value": "value",
-    "model_value": "value of the model",
-    "reward": "reward of the model",
-    "sc": "self-consistency",
-}
 
 
 def color(index: int) -> str:
@@ -62,8 +53,8 @@ def draw_run(curves: Curves, title: str, ylabel: str = RETURN) -> bytes:
     figure.suptitle(f"{title}\n{spread(len(curves.returns))}{lines}", fontsize="medium").set_parse_math(False)
     above.set(ylabel=ylabel)
     for i, (name, values) in enumerate(curves.losses.items()):
-        term = name.removeprefix("loss_")
-        below.plot(curves.env_steps, values.mean(axis=0), label=LOSSES.get(term, term), color=color(i), linewidth=1)
+        label = name.removeprefix("loss_").replace("_", " ")
+        below.plot(curves.env_steps, values.mean(axis=0), label=label, color=color(i), linewidth=1)
     below.set(ylabel="loss, mean over seeds", yscale="symlog")
     over_steps(below)
     plain(above)

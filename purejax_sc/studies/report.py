@@ -110,7 +110,7 @@ def _arms(study: Study) -> Iterator[tuple[str, ...]]:
         base = flat(to_tree(next(iter(row.values()))))
         for i, (arm, config) in enumerate(row.items()):
             differ = [f"{key}={x}" for key, x in flat(to_tree(config)).items() if x != base.get(key)]
-            yield env, study.file.arms[arm].title, " ".join(differ if i else study.words[env][arm])
+            yield env, study.file.arms[arm].title, " ".join(differ) if i else study.words(env, arm)
 
 
 def _facts(study: Study, found: "Findings", command: str | None) -> Iterator[str]:

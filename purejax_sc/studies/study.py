@@ -96,7 +96,7 @@ def find(study: Study, out: Path, failed: dict[str, str] | None = None, left: in
 
 
 def _note(study: Study, command: str | None) -> bytes:
-    words = {env: {arm: " ".join(each) for arm, each in row.items()} for env, row in study.words.items()}
+    words = {env: {arm: study.words(env, arm) for arm in row} for env, row in study.configs.items()}
     tree = {"study": study.name, "size": study.size, "command": command, "runs": words}
     return f"{json.dumps(tree, indent=1)}\n".encode()
 

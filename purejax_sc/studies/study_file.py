@@ -17,10 +17,9 @@ from purejax_sc.config.faults import explain
 from purejax_sc.config.words import advice, printable, quote
 
 FOLDER = CONFIG_DIR / "studies"
-NAME = r"\w[\w.+-]*(?: [\w.+-]+)*"  # of an arm or an environment, which are names of directories
 CLAIM = re.compile(r"(\S+)\.(\w+) *([<>]) *(\S+)\.(\2)")
 
-Name = Annotated[str, Field(pattern=f"^{NAME}$")]
+Name = Annotated[str, Field(pattern=r"^\w[\w.+-]*( [\w.+-]+)*$")]  # of an arm or an environment: of a directory
 Size = Literal["laptop", "paper"]
 
 
@@ -29,11 +28,10 @@ class _Part(Section, strict=False):
 
 
 class Arm(_Part):
-    """One of the agents compared. title: as the paper calls it.   config: for environments that name none."""
+    """One of the agents compared. title: as the paper calls it."""
 
     title: str
     words: str = ""
-    config: str | None = None
     x: float | None = None  # place on the axis of the study, see `StudyFile.axis`
 
 
@@ -96,14 +94,13 @@ KEYS = [key for section in (StudyFile, Arm, Claim, GamesFile, TabularFile) for k
 
 
 class Study(NamedTuple):
-    """A study of one size. configs: environment -> arm -> configuration.   words: the same as they were written."""
+    """A study of one size. configs: environment -> arm -> its configuration."""
 
     name: str
     file: StudyFile
     size: Size
     seeds: int
     configs: dict[str, dict[str, Config]]
-    words: dict[str, dict[str, list[str]]]
 
     @property
     def arms(self) -> list[str]:
@@ -113,6 +110,10 @@ class Study(NamedTuple):
     def claims(self) -> list[Claim]:
         """Claims whose arms are both in the study."""
         return [claim for claim in self.file.claims if set(claim.parts[:2]) <= set(self.arms)]
+
+    def words(self, env: str, arm: str) -> str:
+        """What `train` would be given."""
+        return f"{self.file.environments[self.size][env]} {self.file.arms[arm].words}".strip()
 
 
 def shipped() -> list[str]:
@@ -138,10 +139,8 @@ def load_study(
         raise ConfigError(f"this study has no size {size}: choose {' or '.join(file.environments)}")
     environments = {} if file.tabular else _chosen("environment", file.environments[size], envs)
     file = file.model_copy(update={"arms": _chosen("arm", file.arms, arms)})
-    pairs = {env: {arm: _words(text, x, env) for arm, x in file.arms.items()} for env, text in environments.items()}
-    configs = {env: {arm: _config(*words) for arm, words in row.items()} for env, row in pairs.items()}
-    words = {env: {arm: [*x, *y] for arm, (x, y) in row.items()} for env, row in pairs.items()}
-    return Study(path.stem, file, size, seeds or file.seeds, configs, words)
+    configs = {env: {arm: _config(text, x.words) for arm, x in file.arms.items()} for env, text in environments.items()}
+    return Study(path.stem, file, size, seeds or file.seeds, configs)
 
 
 def _validated(tree: Any, name: str) -> StudyFile:
@@ -167,17 +166,11 @@ def _chosen(kind: str, known: Mapping[str, Any], wanted: Sequence[str] | None) -
     return {name: value for name, value in known.items() if not wanted or name in wanted}
 
 
-def _words(text: str, arm: Arm, env: str) -> tuple[list[str], list[str]]:
-    """Words of `train`: the configuration and settings of an environment, and the settings of an arm."""
-    words = text.split()
-    if ("=" not in "".join(words[:1]) and bool(words)) == bool(arm.config):
-        raise ConfigError(f"{env} with {quote(arm.title)}: exactly one of them has to name a configuration")
-    return ([arm.config, *words] if arm.config else words), arm.words.split()
+def _config(text: str, words: str) -> Config:
+    """The configuration of an arm, from the words of an environment and its own. Raises ConfigError.
 
-
-def _config(words: Sequence[str], own: Sequence[str]) -> Config:
-    """The configuration of an arm. A setting of the arm that has no effect is refused: it would be another arm again.
-
-    Settings of the environment may have none in the baseline. Raises ConfigError.
+    A setting of the arm that has no effect is refused: it would be another arm again. Settings of the environment may
+    have none in the baseline.
     """
-    return override(load(words[0], words[1:], strict=False), own)
+    name, *settings = text.split() or [""]
+    return override(load(name, settings, strict=False), words.split())

@@ -101,6 +101,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
+    if not options.command.is_file():
+        sys.exit(f"there is no {options.command}: give the purejax-sc of an environment with --command")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order, so that no directory and no mount is left
     chosen = [attack for attack in ATTACKS if not options.only or attack.name in options.only]
     root = Path(tempfile.mkdtemp(prefix="campaign-"))

@@ -1,4 +1,4 @@
-"""Resources that run out: disk, file size, descriptors, memory; and a second writer. Then the run resumes.
+"""Disks and files that are full, and a second writer. Then the run resumes.
 
 The disk is a small file system in memory, which only root may mount. Without root those attacks are skipped.
 """
@@ -16,10 +16,6 @@ from case import Attack, Case, Outcome, Result, fault, wait_until
 DISK = "8m"
 ANY = range(-64, 256)  # a library may say in its own words what was missing, as long as the run resumes
 SIGNS = ("config.yaml", "metrics.csv", "checkpoints/*tmp*", "checkpoints/8", "checkpoints/20")
-ARRAYS = (
-    "replay.capacity=10_000_000_000", "train.num_envs=100_000_000", "network.width=1_000_000", "muesli.bins=1_000_001",
-    "train.batch_sequences=1_000_000_000", "replay.capacity=2_147_483_647",
-)  # fmt: skip
 
 
 def full_disk(case: Case) -> Outcome:
@@ -37,20 +33,13 @@ def full_disk(case: Case) -> Outcome:
 def small_files(case: Case) -> Outcome:
     """No file may grow beyond some kilobytes."""
     size = case.rng.choice((1, 4, 16, 64)) * 1024 + case.rng.randrange(1024)
-    return _limited(case, resource.RLIMIT_FSIZE, size, "largest file")
-
-
-def few_descriptors(case: Case) -> Outcome:
-    """No more than so many files may be opened."""
-    return _limited(case, resource.RLIMIT_NOFILE, case.rng.randint(8, 64), "open files")
-
-
-def big_arrays(case: Case) -> Outcome:
-    """Sizes that no memory holds are refused."""
-    word = case.rng.choice(ARRAYS)
-    steps = ["train.env_steps=1_600_000_000"] if word.startswith("train.num_envs") else []
-    text = fault(case.site.execute(runs.words("device", case.scratch / "run", word, *steps), case.scratch), {2})
-    return Outcome((f"{word}: {text}",) if text else ())
+    out = case.scratch / "run"
+    process = case.site.start(runs.words("device", out), case.scratch)
+    if case.rng.random() < 0.5:
+        _wait(case, out, process)
+    with suppress(ProcessLookupError):
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, size))
+    return _after(case, out, case.site.finish(process), -1, f"files of {size:,} bytes")
 
 
 def two_writers(case: Case) -> Outcome:
@@ -70,17 +59,6 @@ def two_writers(case: Case) -> Outcome:
     failures.append(runs.complete(case.site, "device", out, case.scratch))
     what = f"second writer {second[-1] if second[-1].startswith('--') else second[0]}"
     return Outcome(tuple(f"{what}: {text}" for text in filter(None, failures)))
-
-
-def _limited(case: Case, kind: int, limit: int, what: str) -> Outcome:
-    """Run with a limit of the process, from the start or later."""
-    out = case.scratch / "run"
-    process = case.site.start(runs.words("device", out), case.scratch)
-    if case.rng.random() < 0.5:
-        _wait(case, out, process)
-    with suppress(ProcessLookupError):
-        resource.prlimit(process.pid, kind, (limit, limit))
-    return _after(case, out, case.site.finish(process), runs.newest(out), f"{what} {limit:,}")
 
 
 def _disturbed(case: Case, out: Path, disturb: Callable[[], None]) -> Result:
@@ -128,7 +106,5 @@ def _fill(ballast: Path) -> None:
 ATTACKS = (
     Attack("full disk", full_disk, 12, 0.04),
     Attack("file size limit", small_files, 8, 0.03),
-    Attack("no descriptors", few_descriptors, 10, 0.03),
-    Attack("arrays beyond memory", big_arrays, 8, 0.02),
     Attack("two writers", two_writers, 10, 0.04),
 )
