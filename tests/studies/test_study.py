@@ -4,11 +4,7 @@ import csv
 import json
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +15,7 @@ from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import collection
-from purejax_sc.runs.collection import Task
+from purejax_sc.runs.collection import Outcome, Task
 from purejax_sc.runs.parts import Part
 from purejax_sc.studies import cluster, scores, study
 from purejax_sc.studies.study_file import GamesFile, Study, load_study
@@ -64,16 +60,6 @@ def test_smoke_leaves_every_file(smoke: Path) -> None:
             run = smoke / "runs" / env / arm / "0-1"
             assert json.loads((run / "summary.json").read_text())["status"] == "complete"
             assert f"update: {arm}" in (run / "config.yaml").read_text()
-
-
-def test_an_arm_equals_its_run_by_train(smoke: Path, tmp_path: Path) -> None:
-    for arm in ("none", "direct"):  # rows of one program there, with gates that are numbers
-        out = tmp_path / arm
-        assert main(["train", "smoke", f"sc.update={arm}", "--seeds", "2", "--quiet", "--out", str(out)]) == 0
-        for ours, theirs in zip(table(smoke / "runs/Catch" / arm / "0-1"), table(out), strict=True):
-            names = [name for name, cell in theirs.items() if cell and not name.startswith("loss_sc")]
-            known = [float(theirs[name]) for name in names]  # `none` logs nothing of self-consistency
-            assert [float(ours[name]) for name in names] == pytest.approx(known, rel=2e-3, abs=1e-5)
 
 
 def test_scores_and_claims_are_tables(smoke: Path) -> None:
@@ -210,54 +196,24 @@ def test_the_page_needs_nothing_beside_it(smoke: Path) -> None:
 # Clusters
 
 
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen]]]:
-    """A Dask scheduler with two workers, processes of their own."""
-    pytest.importorskip("distributed", reason="Dask is not installed: pip install 'purejax-sc[cluster]'")
-    file = tmp_path / "scheduler.json"
-    begin = [["dask_scheduler", "--host", "127.0.0.1", "--port", "0"]]
-    begin += [["dask_worker", "--nthreads", "1", "--no-nanny"]] * 2
-    started = []
-    for number, (name, *words) in enumerate(begin):
-        command = [sys.executable, "-X", "faulthandler", "-m", f"distributed.cli.{name}", *words]
-        command += ["--no-dashboard", "--scheduler-file", str(file)]
-        with (tmp_path / f"dask{number}.txt").open("wb") as log:
-            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path))
-    try:
-        wait_until(file.exists, 60)
-        yield json.loads(file.read_text())["address"], started[1:]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+def test_tasks_are_done_by_workers_and_those_that_fail_say_why(tmp_path: Path, monkeypatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'purejax-sc[cluster]'")
+    done = []
 
+    def do(task: Task) -> Outcome:
+        done.append(task.parts[0].out)
+        return Outcome(task, [], "no room" if "direct" in str(task.home) else None)
 
-def wait_until(true, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def test_a_cluster_that_loses_a_worker_loses_nothing(smoke: Path, tmp_path: Path, workers) -> None:
-    address, processes = workers
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "purejax_sc", "study", "smoke", "--out", str(out), "--cluster", address]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
-        try:
-            wait_until(lambda: running.poll() is not None or any(out.glob("runs/*/*/*/metrics.csv")), 300)
-            processes[0].kill()
-            said = running.communicate(timeout=300)[1]
-        except subprocess.TimeoutExpired:
-            processes[1].send_signal(signal.SIGABRT)  # it tells where its threads are
-            processes[1].wait()
-            pytest.fail("\n".join(path.read_text() for path in sorted(tmp_path.glob("dask*.txt"))))
-        finally:
-            running.kill()
-    assert running.returncode == 0, said
-    for run in (smoke / "runs").glob("*/*/0-1"):
-        assert len(table(run)) == len(table(out / run.relative_to(smoke)))
-    assert (out / "claims.csv").read_bytes() == (smoke / "claims.csv").read_bytes()
+    monkeypatch.setattr(cluster, "do", do)
+    configs = load_study("smoke").configs["Catch"]
+    tasks = [Task([Part(config, [0], tmp_path / arm)], tmp_path / arm) for arm, config in configs.items()]
+    with (
+        distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as local,
+        cluster.connect(local.scheduler_address) as client,
+    ):
+        outcomes = {outcome.task.home.name: outcome.reason for outcome in cluster.carry_out(tasks, client, Watch())}
+    assert outcomes == {"none": None, "direct": "no room"}
+    assert sorted(done) == [tmp_path / "direct", tmp_path / "none"]
 
 
 def test_a_task_that_fails_on_a_worker_says_why(tmp_path: Path) -> None:
