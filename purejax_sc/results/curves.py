@@ -71,7 +71,7 @@ def final_returns(curves: Curves) -> np.ndarray:
 
 
 def summarise(curves: Curves) -> dict[str, Any]:
-    """Aggregate over seeds, ready for JSON. None stands for what cannot be computed."""
+    """Aggregates over seeds, ready for JSON. None stands for what cannot be computed."""
     finals = final_returns(curves)
     known = finals[np.isfinite(finals)]
     mean_curve = carried_forward(curves.returns).mean(axis=0)

@@ -39,11 +39,8 @@ def improvement(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 
     strata: those of X, [seeds, ...] each, and then as many of Y, whose numbers of seeds may differ from X's.
     """
-    half, wins = len(strata) // 2, []
-    for x, y in zip(strata[:half], strata[half:], strict=True):
-        x, y = np.moveaxis(x, axis, -1)[..., :, None], np.moveaxis(y, axis, -1)[..., None, :]
-        wins.append(0.5 + 0.5 * np.mean(np.sign(x - y), axis=(-2, -1)))
-    return np.mean(wins, axis=0)
+    half = len(strata) // 2
+    return np.mean([_wins(x, y, axis) for x, y in zip(strata[:half], strata[half:], strict=True)], axis=0)
 
 
 def bootstrap_interval(
@@ -140,3 +137,8 @@ def as_list(interval: Interval | None) -> list[float] | None:
     if interval is None or not np.isfinite(interval).all():
         return None
     return [float(end) for end in interval]
+
+
+def _wins(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
+    x, y = np.moveaxis(x, axis, -1)[..., :, None], np.moveaxis(y, axis, -1)[..., None, :]
+    return 0.5 + 0.5 * np.mean(np.sign(x - y), axis=(-2, -1))
