@@ -48,21 +48,23 @@ def human_normalised(game: str, score: np.ndarray | float) -> Any:
 
 
 def add_human(scores: Scores) -> None:
-    """Add `human`, the human-normalised final score, to each game, and its aggregates over games and seeds they share.
+    """Add `human`, the human-normalised final score, to each game, and aggregates over the games that all arms have.
 
-    The aggregates are rows of an environment `all games`.
+    The aggregates are an environment `all games`, with the seeds that an arm has in each of them.
     """
-    normalised: dict[str, list[dict[int, float]]] = {}
-    for game in scores.keys() & SCORES.keys():
-        for arm, metrics in scores[game].items():
-            values = {seed: float(human_normalised(game, x)) for seed, x in metrics["final"].items()}
-            metrics["human"] = values
-            normalised.setdefault(arm, []).append(values)
-    for arm, games in normalised.items():
-        shared = sorted(set.intersection(*map(set, games)))
-        for name, reduce in AGGREGATES.items():
-            row = scores.setdefault("all games", {}).setdefault(arm, {})
-            row[f"human_{name}"] = {seed: float(reduce(np.array([x[seed] for x in games]))) for seed in shared}
+    games = [env for env in scores if env in SCORES]
+    for game in games:
+        for metrics in scores[game].values():
+            metrics["human"] = {seed: float(human_normalised(game, x)) for seed, x in metrics["final"].items()}
+    arms = dict.fromkeys(arm for game in games for arm in scores[game])
+    shared = [game for game in games if scores[game].keys() == arms.keys()]
+    for arm in arms if shared else ():
+        rows = [scores[game][arm]["human"] for game in shared]
+        seeds = sorted(set.intersection(*map(set, rows)))
+        scores.setdefault("all games", {})[arm] = {
+            f"human_{name}": {seed: float(reduce(np.array([row[seed] for row in rows]))) for seed in seeds}
+            for name, reduce in AGGREGATES.items()
+        }
 
 
 def play(reached: Reached, asked: GamesFile, progress: Progress) -> None:

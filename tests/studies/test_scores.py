@@ -25,12 +25,14 @@ def test_aggregates_are_over_games_by_seed() -> None:
     found: scores.Scores = {"Catch": {"none": {"final": {0: 1.0}}}}
     for game, x in {"Pong": 0.0, "Alien": 1.0, "Hero": 2.0, "Qbert": 5.0}.items():
         low, high = SCORES[game]
-        found[game] = {"none": {"final": {0: low + x * (high - low), 1: high}}}
+        found[game] = {"none": {"final": {0: low + x * (high - low), 1: high}}, "direct": {"final": {0: low}}}
     found["Pong"]["none"]["final"] |= {7: 0.0}  # of which no other game has a run
+    found["Boxing"] = {"none": {"final": {0: 9.9}}}  # which the other arm has not
     scores.add_human(found)
     cell = found["all games"]["none"]
     np.testing.assert_allclose([cell[f"human_{name}"][0] for name in ("median", "mean", "iqm")], [1.5, 2.0, 1.5])
     np.testing.assert_allclose([cell[f"human_{name}"][1] for name in ("median", "mean", "iqm")], 1.0)
     assert set(cell["human_mean"]) == {0, 1}
+    assert found["all games"]["direct"]["human_iqm"] == {0: 0.0}
     assert found["Hero"]["none"]["human"][0] == pytest.approx(2.0)
     assert "human" not in found["Catch"]["none"]
