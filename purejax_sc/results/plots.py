@@ -16,7 +16,7 @@ from purejax_sc.results.statistics import CONFIDENCE
 
 # Okabe and Ito (2008), which readers of all kinds of colour vision tell apart; a study's baseline is black
 COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
-COLUMNS = 4  # panels side by side
+COLUMNS = 4  # panels side by side at most
 LETTER = 0.09  # inches, of a legend's on average
 
 RETURN, STEPS = "episode return", "environment steps per seed"  # on axes
@@ -66,8 +66,8 @@ def draw_run(curves: Curves, title: str, ylabel: str = RETURN) -> bytes:
 
 def panels(num: int) -> list[Axes]:
     """Return the axes of a new figure, row by row."""
-    columns = min(num, COLUMNS)
-    rows = -(-num // columns)
+    rows = -(-num // COLUMNS)
+    columns = -(-num // rows)
     figure = Figure(figsize=(8, 5) if num == 1 else (4 * columns, 3.3 * rows + 0.6), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for empty in axes[num:]:
