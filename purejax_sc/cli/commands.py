@@ -567,9 +567,8 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path, force: bool) -> None:
     """
     with refusals():
         from purejax_sc.results import compare
-        from purejax_sc.results.comparison_plot import plot
 
-        comparison = plot(runs, out, aggregate, force)
+        comparison = compare.plot(runs, out, aggregate, force)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)

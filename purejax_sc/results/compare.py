@@ -15,13 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
+from matplotlib.figure import Figure
 
 from purejax_sc.config import EnvOptions
-from purejax_sc.results import statistics
+from purejax_sc.results import plots, statistics
 from purejax_sc.results.curves import Curves, area, final_returns, first_known, on_grid, read_curves, read_seeds
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, check_writable, replace_files, to_csv
 
 ALL_TASKS = "all"  # the environment of a row over all tasks
+AGGREGATES: dict[str, tuple[str, statistics.Statistic]] = {
+    "mean": ("mean", statistics.mean),
+    "iqm": ("interquartile mean", statistics.iqm),
+}
 SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps
 
 
@@ -62,6 +67,50 @@ class Comparison(NamedTuple):
     tasks: list[Task]
     methods: list[str]
     rows: list[dict[str, Any]]
+
+
+def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean", force: bool = False) -> Comparison:
+    """Compare runs, draw them into `out` and write the table beside it. Raises RunError before it writes anything.
+
+    Args:
+      arguments: `DIR` or `LABEL=DIR` each.
+      out:       the image; its suffix is a file format of matplotlib, and with .csv it is the table.
+      aggregate: "mean" or "iqm", drawn over seeds.
+      force:     replace files that another command wrote.
+    """
+    form, table = out.suffix.removeprefix(".").lower(), out.with_suffix(".csv")
+    plots.check_form(form)
+    for path in (out, table):
+        check_writable(path)
+    own = table.exists() and table.read_bytes().startswith(b"environment,method,directory,seeds")
+    if (out.exists() or table.exists()) and not own and not force:
+        raise RunError(f"{out} or {table} exists and is not of this command: choose another --out, or add --force")
+    comparison = compare(read_runs(arguments))
+    rows = [comparison.rows[0].keys(), *([_cell(x) for x in row.values()] for row in comparison.rows)]
+    replace_files({out: plots.encode(draw(comparison, aggregate), form), table: to_csv(rows)})
+    return comparison
+
+
+def draw(comparison: Comparison, aggregate: str) -> Figure:
+    """Draw a panel per task, and one over all tasks for the methods found on each. aggregate: one of `AGGREGATES`."""
+    tasks, methods, (name, statistic) = comparison.tasks, comparison.methods, AGGREGATES[aggregate]
+    figure, axes = plots.panels(len(tasks) + bool(methods))
+    labels = dict.fromkeys(label for task in tasks for label in task.runs)
+    colors = {label: plots.color(i) for i, label in enumerate(labels)}
+    for task, panel in zip(tasks, axes, strict=False):
+        for label, run in task.runs.items():
+            plots.draw_curves(panel, run.curves, label, colors[label], statistic)
+        plots.over_steps(panel)
+        panel.set(title=task.env, ylabel=plots.RETURN)
+    for label in methods:
+        strata = on_scales(tasks, [over_shares(task, label) for task in tasks])
+        interval = statistics.stratified_interval(strata, statistic, resamples=statistics.DRAWN_RESAMPLES)
+        plots.draw_band(axes[-1], SHARES, statistic(*strata, axis=0), interval, label, colors[label])
+    if methods:
+        axes[-1].set(title="all environments", xlabel="share of the common range", ylabel="normalised return")
+    runs = [run.curves for task in tasks for run in task.runs.values()]
+    plots.finish(figure, axes, runs, centre=name)
+    return figure
 
 
 def read_runs(arguments: Sequence[str]) -> list[Run]:
@@ -235,3 +284,7 @@ def _join(label: str, env: str, parts: Sequence[tuple[Path, Curves]]) -> Run:
         why = f"{directory}: no episode ended in {missing} of {len(returns)} seeds"
         raise RunError(f"{why}: train it for longer, or leave it out")
     return Run(label, env, directory, Curves(steps, returns, {}), max(float(x.env_steps[-1]) for _, x in parts))
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)

@@ -64,23 +64,21 @@ def draw_run(curves: Curves, title: str, ylabel: str = RETURN) -> bytes:
     return encode(figure, "png")
 
 
-def panels(num: int) -> list[Axes]:
-    """Return the axes of a new figure, row by row."""
+def panels(num: int) -> tuple[Figure, list[Axes]]:
+    """Return a new figure and its axes, row by row."""
     rows = -(-num // COLUMNS)
     columns = -(-num // rows)
     figure = Figure(figsize=(8, 5) if num == 1 else (4 * columns, 3.3 * rows + 0.6), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for empty in axes[num:]:
         empty.remove()
-    return axes[:num]
+    return figure, axes[:num]
 
 
 def finish(
-    axes: Sequence[Axes], named: Sequence[Axes], runs: Sequence[Curves], title: str = "", centre: str = "mean"
+    figure: Figure, named: Sequence[Axes], runs: Sequence[Curves], title: str = "", centre: str = "mean"
 ) -> None:
-    """Name the lines of the panels `named` below their figure, and say above it what lines and bands of `runs` are."""
-    figure = axes[0].get_figure(root=True)
-    assert figure is not None
+    """Name the lines of the panels `named` below a figure, and say above it what lines and bands of `runs` are."""
     seeds = sorted({len(curves.returns) for curves in runs})
     many = seeds[0] if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     figure.suptitle(title + spread(many, centre), fontsize="medium")
@@ -90,7 +88,7 @@ def finish(
     legend = figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns, frameon=False)
     for text in legend.get_texts():
         text.set_parse_math(False)  # labels are names of directories: no letter is special
-    for panel in axes:
+    for panel in figure.axes:
         plain(panel)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots, statistics
@@ -16,15 +17,14 @@ Areas = Mapping[str, Mapping[str, np.ndarray]]  # environment -> arm -> [seeds] 
 
 def draw(study: Study, tasks: Sequence[Task], scores: Scores) -> dict[str, bytes]:
     """Draw the figure as PNG and SVG: a panel per environment, one of normalised areas, and what the study asks for."""
-    figure = panels(study, tasks, scores)[0].get_figure(root=True)
-    assert figure is not None
+    figure = panels(study, tasks, scores)
     return {f"figure.{form}": plots.encode(figure, form) for form in ("png", "svg")}
 
 
-def panels(study: Study, tasks: Sequence[Task], scores: Scores) -> list[Axes]:
+def panels(study: Study, tasks: Sequence[Task], scores: Scores) -> Figure:
     """Draw the panels."""
     wins = sorted({name for row in scores.values() for arm in row.values() for name in arm if name.startswith("win_")})
-    axes = plots.panels(len(tasks) + 1 + study.file.human + bool(wins))
+    figure, axes = plots.panels(len(tasks) + 1 + study.file.human + bool(wins))
     later = iter(axes[len(tasks) :])
     for task, panel in zip(tasks, axes, strict=False):
         for arm, run in task.runs.items():
@@ -37,8 +37,8 @@ def panels(study: Study, tasks: Sequence[Task], scores: Scores) -> list[Axes]:
     if wins:
         _wins(next(later), study, scores, wins)
     runs = [run.curves for task in tasks for run in task.runs.values()]
-    plots.finish(axes, axes[: len(tasks)], runs, f"{study.file.title}: ")
-    return axes
+    plots.finish(figure, axes[: len(tasks)], runs, f"{study.file.title}: ")
+    return figure
 
 
 def _color(study: Study, arm: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.cli.commands import main
-from purejax_sc.results import compare, comparison_plot
+from purejax_sc.results import compare
 from purejax_sc.results.compare import Run, read_runs
 from purejax_sc.results.curves import Curves, area, on_grid, read_curves, summarise
 from purejax_sc.results.files import RunError
@@ -248,7 +248,7 @@ def test_aggregate_is_of_the_curves(here) -> None:
     comparison = compare.compare(read_runs(["run"]))
     # the mean of 1, 2, 3 and 50 is 14; without the lowest and the highest it is 2.5
     for aggregate, height, name in (("mean", 14.0, "mean"), ("iqm", 2.5, "interquartile mean")):
-        [axes] = comparison_plot.draw(comparison, aggregate)
+        [axes] = compare.draw(comparison, aggregate).axes
         [line] = axes.lines
         assert line.get_ydata().tolist() == [0.0, height]
         assert axes.figure.get_suptitle() == f"{name} and 90% bootstrap interval over 4 seeds"
