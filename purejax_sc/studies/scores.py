@@ -21,11 +21,8 @@ from purejax_sc.studies.study_file import GamesFile
 from purejax_sc.tabular import study as tabular
 
 Scores = dict[str, dict[str, dict[str, dict[int, float]]]]  # environment -> arm -> metric -> seed -> value
-AGGREGATES: dict[str, Any] = {
-    "median": np.median,
-    "mean": np.mean,
-    "iqm": iqm,
-}  # of human-normalised scores, over games
+# of human-normalised scores, over games
+AGGREGATES: dict[str, Any] = {"median": np.median, "mean": np.mean, "iqm": iqm}
 GAMES = "games.json"  # in a run directory: shares of wins of its agents
 
 
