@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from purejax_sc.evaluation import matches
 from purejax_sc.evaluation.matches import MatchOptions
+from purejax_sc.games import engine_match
 from purejax_sc.results.files import replace_file
 from purejax_sc.runs import collection
 from purejax_sc.runs.collection import Arm, Reached
@@ -48,7 +48,7 @@ def _play_run(directory: Path, asked: GamesFile, progress: Progress) -> None:
         if key in known:
             continue
         name = f"{directory}:{simulations}"
-        found, _ = matches.against_engine([name], asked.engine, MatchOptions(asked.games), progress.say)
+        found, _ = engine_match.against_engine([name], asked.engine, MatchOptions(asked.games), progress.say)
         rates = {row["seed"]: row["wins"] / row["counted"] if row["counted"] else None for row in found["seeds"]}
         replace_file(directory / FILE, f"{json.dumps(known | {key: rates}, indent=1)}\n".encode())
 
