@@ -514,15 +514,8 @@ def match(
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @options.search("Search before each move.")
 @click.option("--agent", type=options.Whole(min=0), help="Seed of the run whose agent plays.  [default: the first]")
-@click.option(
-    "--resign",
-    type=options.Number(0, 1, max_open=True),
-    default=0.0,
-    show_default=True,
-    help="Resign where the chance to win is lower.",
-)
 @options.seed("Of the search.")
-def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: Any) -> None:
+def gtp(directory: Path, agent: int | None, seed: int, **search: Any) -> None:
     """Be a Go engine: play with an agent of the run directory DIR in any program that speaks the Go Text Protocol.
 
     On a clock it searches with fewer simulations than asked for where time is short.
@@ -532,7 +525,7 @@ def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: 
         from purejax_sc.evaluation.matches import MatchOptions
         from purejax_sc.games.gtp_server import open_server
 
-        server = open_server(directory, MatchOptions(search=chosen, seed=seed), agent, resign, speaker())
+        server = open_server(directory, MatchOptions(search=chosen, seed=seed), agent, speaker())
         server.serve(sys.stdin, lambda reply: click.echo(reply, nl=False))
 
 

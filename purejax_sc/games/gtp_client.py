@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 from contextlib import suppress
-from typing import IO, Self
+from typing import IO
 
 from purejax_sc.games.notation import COLOURS, parse_vertex, vertex
 
@@ -26,7 +26,7 @@ class EngineError(RuntimeError):
 
 
 class Engine:
-    """A running engine. A context manager, which ends it.
+    """A running engine, which `close` ends.
 
     Commands carry no ids: they are sent one at a time, and an engine that misses its time is killed, so that no late
     reply can be taken for the next one.
@@ -58,12 +58,6 @@ class Engine:
         self._replies: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=_read_replies, args=(stdout, self._replies), daemon=True)
         self._reader.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def send(self, command: str) -> str:
         """Return the reply to one command, without its sign and id. Raises EngineError."""

@@ -8,17 +8,14 @@ from purejax_sc import __version__
 from purejax_sc.envs import pgx
 from purejax_sc.evaluation.matches import MatchOptions, load_entrant
 from purejax_sc.games.notation import draw, parse_colour, parse_vertex, score, vertex
-from purejax_sc.games.player import GamePlayer, go_rules, make_policies, params_of, win_rate
+from purejax_sc.games.player import GamePlayer, go_rules, make_policies, params_of
 
 
 class GtpServer:
-    """An engine: a player and what the protocol says beside its game.
+    """An engine: a player and what the protocol says beside its game."""
 
-    resign: give up where the agent's own chance to win is lower.
-    """
-
-    def __init__(self, player: GamePlayer, size: int, komi: float, name: str, resign: float = 0.0) -> None:
-        self.player, self.size, self.komi, self.name, self.resign = player, size, komi, name, resign
+    def __init__(self, player: GamePlayer, size: int, komi: float, name: str) -> None:
+        self.player, self.size, self.komi, self.name = player, size, komi, name
         self._clocks: dict[int, tuple[float, int]] = {}  # colour -> seconds, and moves for them; 0 for all to come
 
     def serve(self, lines: Iterable[str], write: Callable[[str], None]) -> None:
@@ -44,15 +41,9 @@ class GtpServer:
             raise ValueError("syntax error")
         return run(self, *arguments) or ""
 
-    def _known_command(self, name: str) -> str:
-        return "true" if name in COMMANDS else "false"
-
     def _boardsize(self, size: str) -> None:
         if int(size) != self.size:
             raise ValueError("unacceptable size")
-        self.player.clear()
-
-    def _clear_board(self) -> None:
         self.player.clear()
 
     def _komi(self, komi: str) -> None:
@@ -66,21 +57,13 @@ class GtpServer:
 
     def _genmove(self, colour: str) -> str:
         side = parse_colour(colour)
-        found = self.player.search(side, self._seconds(side))
-        if win_rate(float(found.value)) < self.resign:
-            return "resign"
-        self.player.play(int(found.action), side)
-        return vertex(int(found.action), self.size)
+        action = int(self.player.search(side, self._seconds(side)).action)
+        self.player.play(action, side)
+        return vertex(action, self.size)
 
     def _undo(self) -> None:
         if not self.player.undo():
             raise ValueError("cannot undo")
-
-    def _showboard(self) -> str:
-        return "\n" + draw(self.player.board)
-
-    def _final_score(self) -> str:
-        return score(self.player.board, self.komi)
 
     def _time_settings(self, main: str, period: str, moves: str) -> None:
         """Set both clocks to the main time, or to the first period; one of no moves is no limit (GTP 2)."""
@@ -105,27 +88,25 @@ COMMANDS: dict[str, tuple[int, Callable[..., str | None]]] = {
     "protocol_version": (0, lambda server: "2"),
     "name": (0, lambda server: server.name),
     "version": (0, lambda server: __version__),
-    "known_command": (1, GtpServer._known_command),
+    "known_command": (1, lambda server, name: "true" if name in COMMANDS else "false"),
     "list_commands": (0, lambda server: "\n".join(COMMANDS)),
     "quit": (0, lambda server: ""),
     "boardsize": (1, GtpServer._boardsize),
-    "clear_board": (0, GtpServer._clear_board),
+    "clear_board": (0, lambda server: server.player.clear()),
     "komi": (1, GtpServer._komi),
     "play": (2, GtpServer._play),
     "genmove": (1, GtpServer._genmove),
     "undo": (0, GtpServer._undo),
-    "showboard": (0, GtpServer._showboard),
-    "final_score": (0, GtpServer._final_score),
+    "showboard": (0, lambda server: "\n" + draw(server.player.board)),
+    "final_score": (0, lambda server: score(server.player.board, server.komi)),
     "time_settings": (3, GtpServer._time_settings),
     "time_left": (3, GtpServer._time_left),
 }
 
 
-def open_server(
-    directory: Path, options: MatchOptions, seed: int | None, resign: float, say: Callable[[str], None]
-) -> GtpServer:
+def open_server(directory: Path, options: MatchOptions, seed: int | None, say: Callable[[str], None]) -> GtpServer:
     """Build an engine of the agent of one seed of a run; None is the first. Raises RunError and ConfigError."""
     entrant = load_entrant(str(directory), options, say)
     size, komi = go_rules(entrant)
     player = GamePlayer(pgx.endless_go(size), make_policies(entrant), params_of(entrant, seed), options.seed)
-    return GtpServer(player, size, komi, f"purejax_sc {directory.resolve().name}", resign)
+    return GtpServer(player, size, komi, f"purejax_sc {directory.resolve().name}")

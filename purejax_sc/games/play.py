@@ -8,7 +8,7 @@ from purejax_sc.agent.search import SearchResult
 from purejax_sc.envs import pgx
 from purejax_sc.evaluation.matches import MatchOptions, load_entrant
 from purejax_sc.games.notation import COLUMNS, draw, vertex
-from purejax_sc.games.player import GamePlayer, make_policies, params_of, win_rate
+from purejax_sc.games.player import GamePlayer, make_policies, params_of
 from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec
 
@@ -105,4 +105,5 @@ class TerminalGame:
         best, weights = int(found.action), np.asarray(found.weights)
         others = [x for x in np.argsort(-weights, stable=True) if x != best and weights[x] >= 0.01]
         considered = ", ".join(f"{self.names[x]} {weights[x]:.0%}" for x in [best, *others][:SHOWN])
-        return f"{self.names[best]}, chance to win {win_rate(float(found.value)):.0%} (considers {considered})"
+        chance = np.clip(0.5 + 0.5 * found.value, 0.0, 1.0)  # values are in [-1, 1], but for errors
+        return f"{self.names[best]}, chance to win {chance:.0%} (considers {considered})"

@@ -239,11 +239,6 @@ class GamePlayer:
         return moved
 
 
-def win_rate(value: float) -> float:
-    """Return the chance to win that a value in [-1, 1] stands for."""
-    return min(1.0, max(0.0, 0.5 + 0.5 * value))
-
-
 def params_of(entrant: Entrant, seed: int | None) -> Params:
     """Return the parameters of one seed of a run, None for the first. Raises RunError."""
     row = row_of(seed, entrant.seeds, entrant.name)

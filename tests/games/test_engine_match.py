@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import jax
@@ -66,7 +67,7 @@ def one_at_a_time(player: GamePlayer, command: str, number: int, openings: int) 
     """The moves of one game, by nothing but a player of one board and an engine."""
     moves, rng = [], np.random.default_rng([0, number // 2])
     player.clear()
-    with Engine(command) as engine:
+    with closing(Engine(command)) as engine:
         engine.set_up(5, 7.5)
         while moves[-2:] != [PASS, PASS] and len(moves) < 100:
             mover = len(moves) % 2

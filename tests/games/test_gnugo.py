@@ -1,6 +1,7 @@
 """The rules of Go: random games in which Pgx and GNU Go must agree. Skipped where GNU Go is not installed."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from purejax_sc.games.notation import COLOURS, parse_vertex, score, vertex
 
 @pytest.fixture
 def gnugo(gnugo_command: str) -> Iterator[Engine]:
-    with Engine(gnugo_command) as engine:
+    with closing(Engine(gnugo_command)) as engine:
         yield engine
 
 

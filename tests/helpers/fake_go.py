@@ -53,15 +53,12 @@ for line in sys.stdin:
 """
 
 
-def policy_of(move, value: float = 0.0) -> MovePolicy:
-    """It likes the move of how many positions it has been shown, or, if that is illegal, what the key says.
-
-    value: what it thinks of every position.
-    """
+def policy_of(move) -> MovePolicy:
+    """It likes the move of how many positions it has been shown, or, if that is illegal, what the key says."""
 
     def search_moves(params, obs, shown, key) -> SearchResult:
         likes = jnp.reshape(jax.nn.one_hot(move(shown + 1), 26), (1, 26)) + 0.1 * jax.random.uniform(key, (1, 26))
-        return _result(jnp.where(obs.legal, likes, 0.0), value)
+        return _result(jnp.where(obs.legal, likes, 0.0))
 
     return MovePolicy(lambda num: jnp.zeros(num, jnp.int32), lambda params, obs, shown: shown + 1, search_moves)
 
@@ -73,24 +70,24 @@ def policy_by_stones() -> MovePolicy:
         planes = obs.frame.reshape(-1).astype(jnp.float32)
         seen = jnp.sum(planes * jnp.arange(1.0, planes.size + 1.0))
         likes = jnp.sin(seen * jnp.arange(1.0, 27.0) + shown.astype(jnp.float32) + 1.0)[None]
-        return _result(jnp.where(obs.legal, likes, -2.0), 0.0)
+        return _result(jnp.where(obs.legal, likes, -2.0))
 
     return MovePolicy(lambda num: jnp.zeros(num, jnp.int32), lambda params, obs, shown: shown + 1, search_moves)
 
 
-def _result(likes, value: float) -> SearchResult:
+def _result(likes) -> SearchResult:
     action, none = jnp.argmax(likes, axis=-1).astype(jnp.int32), jnp.zeros((1, 26))
-    return SearchResult(action, likes, jnp.full(1, value), none.astype(jnp.int32), none, action[:, None])
+    return SearchResult(action, likes, jnp.zeros(1), none.astype(jnp.int32), none, action[:, None])
 
 
 class FakePlayer:
     """Go without captures, in place of a `GamePlayer`. It plays on the first empty point.
 
-    value: what it thinks of every position.   asked: the seconds that it had for each move.
+    asked: the seconds that it had for each move.
     """
 
-    def __init__(self, value: float = 0.0) -> None:
-        self.value, self.moves, self.asked, self.seconds = value, [], [], [0.0]
+    def __init__(self) -> None:
+        self.moves, self.asked, self.seconds = [], [], [0.0]
 
     def clear(self) -> None:
         self.moves = []
@@ -111,7 +108,7 @@ class FakePlayer:
 
     def search(self, side: int, seconds: float | None) -> SearchResult:
         self.asked.append(seconds)
-        return SearchResult(np.argmax(self.legal(side)), None, np.float32(self.value), None, None, None)
+        return SearchResult(np.argmax(self.legal(side)), None, None, None, None, None)
 
     def play(self, action: int, side: int) -> None:
         self.moves.append((side, action))
