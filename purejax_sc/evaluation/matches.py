@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 class MatchOptions(NamedTuple):
-    """How to play. Python values: static.
+    """Settings of a match. Python values: static.
 
     games:    of each pair, or of each seed against an engine; half of them as either colour.
     search:   before each move, of entrants who do not say it themselves; without simulations they play by the policy
@@ -102,7 +102,7 @@ def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
 
 
 def parse_entrant(name: str, search: SearchOptions) -> tuple[Path, SearchOptions]:
-    """The directory of `DIR[:SIMULATIONS[:SEARCH]]` and how it searches, for which `search` is the default.
+    """Split `DIR[:SIMULATIONS[:SEARCH]]` into a directory and its search, for which `search` is the default.
 
     Without simulations, as in `DIR:0`, it plays by the policy alone. Raises RunError for an unknown search.
     """
@@ -133,7 +133,7 @@ def write_match(
 
 
 def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda text: None) -> dict[str, Any]:
-    """Every pair of entrants plays `options.games`, or one more if that is odd, spread over their seeds.
+    """Let every pair of entrants play `options.games`, or one more if that is odd, spread over their seeds.
 
     Returns `pairs`, with wins, draws and losses of the first and its score, whose interval is over the meetings of two
     seeds, or over the games of an only meeting; and `elo`, see `rate`, ready for JSON. Raises RunError if two entrants
@@ -154,7 +154,7 @@ def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda t
 
 
 def _common_config(entrants: Sequence[Entrant]) -> Config:
-    """The configuration of one of them, if all play one game. Raises RunError."""
+    """Return the configuration of one of them, if all play the same game. Raises RunError."""
     configs = [entrant.config for entrant in entrants if entrant.config is not None]
     if not configs:
         raise RunError(f"{RANDOM} needs a run to play against: give a directory written by train")
@@ -166,7 +166,7 @@ def _common_config(entrants: Sequence[Entrant]) -> Config:
 
 
 def _summarise_pair(meetings: list[np.ndarray], one: Entrant, other: Entrant) -> dict[str, Any]:
-    """Counts and the mean score of the first of two, from its results [games] in every meeting; a draw is half a win.
+    """Return counts and the mean score of the first, from its results [games] in all meetings; a draw is half a win.
 
     interval: of the score, over meetings drawn whole, or over the games of an only one (`interval_over`).
     meetings: which seeds met, and the score of the first of them.
@@ -189,13 +189,13 @@ def _summarise_pair(meetings: list[np.ndarray], one: Entrant, other: Entrant) ->
 
 
 def _score(drawn: np.ndarray, axis: int) -> np.ndarray:
-    """Points per game of the meetings along an axis. drawn: of each, points and games; all games count the same."""
+    """Return points per game of the meetings along an axis. drawn: points and games of each; all games count alike."""
     points, games = drawn.sum(axis)
     return np.asarray(points / games)
 
 
 def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, key: Key) -> list[np.ndarray]:
-    """Results [games] of the first entrant in every meeting: 1, 0 or -1.
+    """Return results [games] of the first entrant in every meeting: 1, 0 or -1.
 
     Seeds meet in turn, each time with either side first.
     """

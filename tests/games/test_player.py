@@ -66,7 +66,7 @@ def test_a_side_may_move_twice_and_play_goes_on_after_two_passes(player) -> None
     assert player.board[0].tolist() == [1, 1, 1, 0, 0]
     assert player.undo()  # with the pass that was put in
     assert player.board[0].tolist() == [1, 1, 0, 0, 0]
-    assert (player.result, int(player.search(1).action) in range(26)) == (None, True)
+    assert player.result is None
 
 
 def test_an_agent_that_remembers_is_shown_every_position_once(player) -> None:
