@@ -24,8 +24,9 @@ WINGS: dict[str, set[str]] = {
     "training": {"acting", "networks", "agent", "envs", "results.files"},
     "runs": {"training", "networks", "agent", "envs", "results"},
     "evaluation": UP_TO_RUNS,
-    "studies": UP_TO_RUNS | {"evaluation"},
-    "cli": UP_TO_RUNS | {"evaluation", "studies"},
+    "games": UP_TO_RUNS | {"evaluation"},
+    "studies": UP_TO_RUNS | {"evaluation", "games"},
+    "cli": UP_TO_RUNS | {"evaluation", "games", "studies"},
     "__main__": {"cli"},
 }
 HEAVY = (

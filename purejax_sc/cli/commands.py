@@ -466,7 +466,14 @@ def match(
         from purejax_sc.evaluation import matches
 
         how = matches.MatchOptions(games, chosen, sampled, openings, seed, timeout, boards=boards, handicap=handicap)
-        report = matches.run(entrants, opponent, how, directory, speaker(), command_line())
+        from purejax_sc.games.engine_match import against_engine
+
+        def played() -> tuple[dict[str, Any], dict[str, str]]:
+            if opponent is None:
+                return matches.round_robin(entrants, how, speaker()), {}
+            return against_engine(entrants, opponent, how, speaker())
+
+        report = matches.write_match(played, directory, command_line())
     tables.print_match(report)
     click.echo(f"wrote {directory}")
 
@@ -475,29 +482,19 @@ def match(
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @options.search("Search before each move.")
 @click.option("--agent", type=options.Whole(min=0), help="Seed of the run whose agent plays.  [default: the first]")
-@click.option(
-    "--resign",
-    type=options.Number(0, 1, max_open=True),
-    default=0.0,
-    show_default=True,
-    help="Resign where the chance to win is lower.",
-)
 @options.seed("Of the search.")
-def gtp(directory: Path, agent: int | None, resign: float, seed: int, **search: Any) -> None:
+def gtp(directory: Path, agent: int | None, seed: int, **search: Any) -> None:
     """Be a Go engine: play with an agent of the run directory DIR in any program that speaks the Go Text Protocol.
 
-    On a clock it searches with fewer simulations than asked for where time is short. `lz-analyze` tells what it thinks.
+    On a clock it searches with fewer simulations than asked for where time is short.
     """
     with work("--simulations"):
         [chosen] = options.chosen_searches(**search)
-        from purejax_sc.evaluation import matches
-        from purejax_sc.evaluation.gtp_server import serve_streams
+        from purejax_sc.evaluation.matches import MatchOptions
+        from purejax_sc.games.gtp_server import open_server
 
-        how = matches.MatchOptions(search=chosen, seed=seed, resign=resign)
-        player = matches.open_player(directory, how, agent, speaker())
-        name = f"purejax_sc {directory.resolve().name}"
-        with open(sys.stdout.fileno(), "wb", 0, closefd=False) as stdout:
-            serve_streams(player, sys.stdin.buffer, stdout, name, __version__)
+        server = open_server(directory, MatchOptions(search=chosen, seed=seed), agent, speaker())
+        server.serve(sys.stdin, lambda reply: click.echo(reply, nl=False))
 
 
 @cli.command()
@@ -515,12 +512,11 @@ def play(agent: str, second: bool, run_seed: int | None, seed: int, **search: An
     """
     with work("--simulations"):
         [chosen] = options.chosen_searches(**search, needed=":" not in agent)
-        from purejax_sc.evaluation import play as playing
         from purejax_sc.evaluation.matches import MatchOptions
+        from purejax_sc.games.play import from_terminal, open_game
 
-        how = MatchOptions(search=chosen, seed=seed)
-        game = playing.open_game(agent, how, run_seed, speaker())
-        playing.converse(game, int(second), playing.from_terminal, click.echo)
+        game = open_game(agent, MatchOptions(search=chosen, seed=seed), run_seed, speaker())
+        game.run(int(second), from_terminal, click.echo)
 
 
 @cli.command()

@@ -32,14 +32,14 @@ class Number(click.FloatRange):
 
     def _holds(self, number: float) -> bool:
         above = self.min is None or (number > self.min if self.min_open else number >= self.min)
-        return above and (self.max is None or (number < self.max if self.max_open else number <= self.max))
+        return above and (self.max is None or number <= self.max)
 
     def _limits(self) -> str:
         if self.min is None:
             return ""
         if self.max is None:
             return f" above {self.min:g}" if self.min_open else f", {self.min:g} or more"
-        return f" from {self.min:,g} to {'below ' * self.max_open}{self.max:,}"
+        return f" from {self.min:,g} to {self.max:,}"
 
 
 class Whole(Number):

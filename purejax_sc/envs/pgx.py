@@ -1,6 +1,7 @@
 """Adapter for Pgx: games of two players who move in turn and see everything, and its games of one player."""
 
 import re
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ _OTHER_GAMES = ("backgammon", "bridge_bidding", "kuhn_poker", "leduc_holdem", "m
 _GO = re.compile(r"go_(\d+)x\1")
 GO_SIZES = range(5, 20)
 GO_KOMI = 7.5
+MOVES_PER_POINT = 8  # of `endless_go`: all positions are kept, to see repetitions
 
 
 class PgxState(NamedTuple):
@@ -112,21 +114,29 @@ def adapt(game: Any) -> Env:
 # Go alone
 
 
-def stones(state: PgxState, size: int) -> Array:
-    """The board, int8 [size, size]: 1 Black, -1 White, 0 empty."""
-    return jnp.sign(state.game._x.board).astype(jnp.int8).reshape(size, size)
+def forbid_repetition(env: Env) -> Env:
+    """Go whose legal moves do not lose at once by repeating a position. A step costs as much as one per action."""
+
+    def step(key: Key, state: PgxState, action: Array) -> tuple[PgxState, Step]:
+        state, shown = env.step(key, state, action)
+        after, _ = jax.vmap(partial(env.step, key, state))(jnp.arange(env.spec.num_actions))
+        return state, shown._replace(legal=shown.legal & ~after.game._x.is_psk)
+
+    return env._replace(step=step)
 
 
-def without_repetition(env: Env, state: PgxState, legal: Array) -> Array:
-    """The legal moves [A] that do not lose at once by repeating a position. It costs a step per action."""
-    after, _ = jax.vmap(lambda action: env.step(jax.random.key(0), state, action))(jnp.arange(len(legal)))
-    return legal & ~after.game._x.is_psk
+def endless_go(size: int) -> Env:
+    """Go in which two passes end nothing, and no legal move repeats a position: whoever asks for moves ends a game."""
+    game = make_go(size, max_steps=MOVES_PER_POINT * size**2)
+    env = adapt(game)
 
+    def step(key: Key, state: PgxState, action: Array) -> tuple[PgxState, Step]:
+        state, shown = env.step(key, state, action)
+        x = state.game._x._replace(consecutive_pass_count=jnp.int32(0))
+        with lenient_promotion():
+            ended = game._game.is_terminal(x)
+            legal = game._game.legal_action_mask(x) | ended
+        state = state._replace(game=state.game.replace(_x=x, terminated=ended, legal_action_mask=legal))
+        return state, shown._replace(legal=legal, discount=jnp.where(ended, 0.0, -1.0))
 
-def reopen(game: go.Go, state: PgxState) -> PgxState:
-    """The same position with no pass before it: two passes have ended nothing."""
-    x = state.game._x._replace(consecutive_pass_count=jnp.int32(0))
-    with lenient_promotion():
-        ended = game._game.is_terminal(x)
-        legal = game._game.legal_action_mask(x) | ended
-    return state._replace(game=state.game.replace(_x=x, terminated=ended, legal_action_mask=legal))
+    return forbid_repetition(env._replace(step=step))

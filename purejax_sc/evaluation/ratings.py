@@ -13,7 +13,7 @@ ELO = 400 / np.log(10)  # points of a factor e in the odds
 
 
 def rate(names: Sequence[str], pairs: Sequence[dict[str, Any]], seed: int = 0) -> list[dict[str, Any]]:
-    """Elo ratings, the best first, relative to the mean of all; with 90% intervals over resampled games.
+    """Compute Elo ratings, the best first, relative to the mean of all; with 90% intervals over resampled games.
 
     The likeliest strengths of the Bradley-Terry model, a draw being half a win. Each pair has one draw more than it
     played, so that whoever won everything still has a rating.
@@ -35,7 +35,7 @@ def rate(names: Sequence[str], pairs: Sequence[dict[str, Any]], seed: int = 0) -
 
 
 def _strengths(num: int, who: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Elo [num] from who played whom [pairs, 2] and wins, draws and losses [pairs, 3]."""
+    """Fit Elo [num] to who played whom [pairs, 2] and wins, draws and losses [pairs, 3]."""
     score, games = counts[:, 0] + counts[:, 1] / 2 + 0.5, counts.sum(axis=1) + 1.0
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:

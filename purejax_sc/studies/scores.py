@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from purejax_sc.envs.atari_games import SCORES
-from purejax_sc.evaluation import matches
 from purejax_sc.evaluation.matches import MatchOptions
+from purejax_sc.games import engine_match
 from purejax_sc.results.compare import Task, areas, final_returns_on
 from purejax_sc.results.files import replace_file
 from purejax_sc.results.statistics import iqm
@@ -70,7 +70,7 @@ def play(reached: Reached, asked: GamesFile, progress: Progress) -> None:
         key, known = _key(asked, simulations), _played(directory)
         if key not in known:
             name = f"{directory}:{simulations}"
-            found, _ = matches.against_engine([name], asked.engine, MatchOptions(asked.games), progress.say)
+            found, _ = engine_match.against_engine([name], asked.engine, MatchOptions(asked.games), progress.say)
             rates = {row["seed"]: row["wins"] / row["counted"] for row in found["seeds"] if row["counted"]}
             replace_file(directory / GAMES, f"{json.dumps(known | {key: rates}, indent=1)}\n".encode())
 

@@ -56,7 +56,6 @@ def contents(root: Path) -> dict[Path, bytes | None]:
         ("evaluate nowhere --episodes 1e1", "nowhere is no directory: give one that train or export wrote"),
         ("evaluate nowhere --seed 3e9", "--seed 3000000000: give a whole number from 0 to 2,147,483,647"),
         ("evaluate nowhere --temperature 0", "--temperature 0: give a number above 0"),
-        ("gtp nowhere --resign 1", "--resign 1: give a number from 0 to below 1"),
         ("levels --difficulty hard", "--difficulty 'hard': give a whole number"),
         ("train smoke --placement everywhere", "--placement"),
         ("train smoke --no-such-option", "--no-such-option"),

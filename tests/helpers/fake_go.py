@@ -1,60 +1,117 @@
-"""A game of Go that knows no rules, for tests of the protocol."""
+"""Agents without a network and engines without rules, for tests of games of Go on 5x5."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.evaluation.gtp import Candidate, Clock
+from purejax_sc.agent.search import SearchResult
+from purejax_sc.games.player import MovePolicy
+
+# An engine that answers genmove with the vertices of its arguments, in order, and then passes. `crash` ends it, `hang`
+# silences it.
+PUPPET = """\
+import sys, time
+answers = sys.argv[1:]
+print("Loading...\\n\\n=====", flush=True)
+for line in sys.stdin:
+    command, *_ = line.split()
+    text = {"name": "Puppet", "version": "1", "final_score": "W+0.5"}.get(command, "")
+    if command == "genmove":
+        text = answers.pop(0) if answers else "PASS"
+        if text == "crash":
+            sys.exit("out of ideas")
+        if text == "hang":
+            time.sleep(60)
+    print("? no\\n" if text == "refuse" else f"=1 {text}\\n", flush=True)
+    if command == "quit":
+        break
+"""
+
+# An engine that answers genmove with the first empty point after one that the moves so far tell: never a capture. After
+# so many moves as its first argument says it passes; as the colour of its second one it crashes.
+COUNTER = """\
+import sys
+names = [f"{column}{row}" for column in "ABCDE" for row in range(1, 6)]
+played, limit = [], int(sys.argv[1])
+for line in sys.stdin:
+    command, *words = line.split()
+    text = ""
+    if command == "clear_board":
+        played = []
+    elif command == "play":
+        played.append(words[1].upper())
+    elif command == "genmove":
+        if words[0] in sys.argv[2:]:
+            sys.exit(f"never as {words[0]}")
+        start = sum(names.index(name) for name in played if name in names) % 25
+        free = [name for name in names[start:] + names[:start] if name not in played]
+        text = free[0] if free and len(played) < limit else "PASS"
+        played.append(text)
+    print(f"= {text}\\n", flush=True)
+    if command == "quit":
+        break
+"""
 
 
-class FakeBackend:
-    """Go without captures. It plays on the first empty point; with komi 99 it resigns, with 98 it breaks."""
+def policy_of(move) -> MovePolicy:
+    """It likes the move of how many positions it has been shown, or, if that is illegal, what the key says."""
 
-    def __init__(self, size: int = 5) -> None:
-        self.size = size
-        self.komi = 0.0
-        self.moves: list[tuple[int, int]] = []
-        self.clocks: list[Clock | None] = [None, None]
+    def search_moves(params, obs, shown, key) -> SearchResult:
+        likes = jnp.reshape(jax.nn.one_hot(move(shown + 1), 26), (1, 26)) + 0.1 * jax.random.uniform(key, (1, 26))
+        return _result(jnp.where(obs.legal, likes, 0.0))
+
+    return MovePolicy(lambda num: jnp.zeros(num, jnp.int32), lambda params, obs, shown: shown + 1, search_moves)
+
+
+def policy_by_stones() -> MovePolicy:
+    """It likes the moves that a hash of the stones, and of how many positions it has seen, tells."""
+
+    def search_moves(params, obs, shown, key) -> SearchResult:
+        planes = obs.frame.reshape(-1).astype(jnp.float32)
+        seen = jnp.sum(planes * jnp.arange(1.0, planes.size + 1.0))
+        likes = jnp.sin(seen * jnp.arange(1.0, 27.0) + shown.astype(jnp.float32) + 1.0)[None]
+        return _result(jnp.where(obs.legal, likes, -2.0))
+
+    return MovePolicy(lambda num: jnp.zeros(num, jnp.int32), lambda params, obs, shown: shown + 1, search_moves)
+
+
+def _result(likes) -> SearchResult:
+    action, none = jnp.argmax(likes, axis=-1).astype(jnp.int32), jnp.zeros((1, 26))
+    return SearchResult(action, likes, jnp.zeros(1), none.astype(jnp.int32), none, action[:, None])
+
+
+class FakePlayer:
+    """Go without captures, in place of a `GamePlayer`. It plays on the first empty point.
+
+    asked: the seconds that it had for each move.
+    """
+
+    def __init__(self) -> None:
+        self.moves, self.asked, self.seconds = [], [], [0.0]
 
     def clear(self) -> None:
         self.moves = []
 
-    def play(self, colour: int, action: int) -> bool:
-        if action != self.size**2 and self.board().ravel()[action]:
-            return False
-        self.moves.append((colour, action))
-        return True
+    @property
+    def ply(self) -> int:
+        return len(self.moves)
 
-    def choose(self, colour: int) -> int | None:
-        if self.komi == 99:
-            return None
-        if self.komi == 98:
-            raise RuntimeError("first line\n\nsecond line")
-        action = int(np.argmin(np.abs(np.append(self.board().ravel(), 0))))
-        self.play(colour, action)
-        return action
+    @property
+    def board(self) -> np.ndarray:
+        points = np.zeros(26, np.int8)
+        for side, action in self.moves:
+            points[action] = 1 - 2 * side
+        return points[:-1].reshape(5, 5)
 
-    def analyse(self, colour: int) -> list[Candidate]:
-        """The first two empty points and a pass."""
-        free = [int(x) for x in np.flatnonzero(np.append(self.board().ravel(), 0) == 0)]
-        return [Candidate(a, 3 - i, 0.75 - 0.25 * i, 0.5, [a, free[-1]]) for i, a in enumerate(free[:2])]
+    def legal(self, side: int) -> np.ndarray:
+        return np.append(self.board.ravel(), 0) == 0
 
-    def to_move(self) -> int:
-        return len(self.moves) % 2
+    def search(self, side: int, seconds: float | None) -> SearchResult:
+        self.asked.append(seconds)
+        return SearchResult(np.argmax(self.legal(side)), None, None, None, None, None)
 
-    def set_clocks(self, clock: Clock | None) -> None:
-        self.clocks = [clock, clock]
-
-    def set_time_left(self, colour: int, seconds: float, moves: int) -> None:
-        if self.clocks[colour] is not None:
-            self.clocks[colour] = self.clocks[colour]._replace(seconds=seconds, moves=moves)
+    def play(self, action: int, side: int) -> None:
+        self.moves.append((side, action))
 
     def undo(self) -> bool:
-        if not self.moves:
-            return False
-        self.moves.pop()
-        return True
-
-    def board(self) -> np.ndarray:
-        points = np.zeros(self.size**2 + 1, np.int8)
-        for colour, action in self.moves:
-            points[action] = 1 - 2 * colour
-        return points[:-1].reshape(self.size, self.size)
+        return bool(self.moves and self.moves.pop())

@@ -162,7 +162,7 @@ def test_games_are_played_once_and_by_every_search(smoke: Path, tmp_path: Path, 
         played.append(names[0].rpartition(":")[2])
         return {"seeds": [{"seed": 0, "wins": 3, "counted": 4}, {"seed": 1, "wins": 0, "counted": 0}]}, {}
 
-    monkeypatch.setattr(scores.matches, "against_engine", against_engine)
+    monkeypatch.setattr(scores.engine_match, "against_engine", against_engine)
     out = shutil.copytree(smoke, tmp_path / "out")
     loaded = with_games(load_study("smoke", envs=["Catch"]))
     found = study.run(loaded, out)

@@ -1,6 +1,7 @@
 """The rules of Go: random games in which Pgx and GNU Go must agree. Skipped where GNU Go is not installed."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +9,13 @@ import numpy as np
 import pytest
 
 from purejax_sc.envs import pgx
-from purejax_sc.evaluation import go_board, gtp
-from purejax_sc.evaluation.gtp_engine import Engine
+from purejax_sc.games.gtp_client import Engine
+from purejax_sc.games.notation import COLOURS, parse_vertex, score, vertex
 
 
 @pytest.fixture
 def gnugo(gnugo_command: str) -> Iterator[Engine]:
-    with Engine(gnugo_command) as engine:
+    with closing(Engine(gnugo_command)) as engine:
         yield engine
 
 
@@ -63,34 +64,32 @@ def liberties(board: np.ndarray, stone: tuple[int, int]) -> set[tuple[int, int]]
 def test_random_games_agree_with_gnu_go(gnugo: Engine, size: int, num: int) -> None:
     """Every position has the same legal moves, and every game ends with the same stones and the same area."""
     env = pgx.adapt(pgx.make_go(size, max_steps=8 * size**2))
+    init, exact_step = jax.jit(lambda key: env.init(key, ())), jax.jit(pgx.forbid_repetition(env).step)
 
-    @jax.jit
-    def look(state):
-        legal = state.game.legal_action_mask
-        return legal, pgx.without_repetition(env, state, legal), pgx.stones(state, size)
+    def stones_of(state) -> np.ndarray:
+        return np.sign(np.asarray(state.game._x.board)).reshape(size, size)
 
-    init, step = jax.jit(lambda key: env.init(key, ())[0]), jax.jit(lambda s, a: env.step(jax.random.key(0), s, a)[0])
     rng = np.random.default_rng(0)
     for game in range(num):
-        state = init(jax.random.key(game))
+        state, shown = init(jax.random.key(game))
         gnugo.set_up(size, 7.5)
         for ply in range(8 * size**2 - 2):
-            mask, exact, board = jax.device_get(look(state))
-            names = gnugo.send(f"all_legal {gtp.COLOURS[ply % 2]}").split()
-            theirs = np.isin(np.arange(size**2), [gtp.parse_vertex(name, size) for name in names])
+            mask, exact, board = np.asarray(state.game.legal_action_mask), np.asarray(shown.legal), stones_of(state)
+            names = gnugo.send(f"all_legal {COLOURS[ply % 2]}").split()
+            theirs = np.isin(np.arange(size**2), [parse_vertex(name, size) for name in names])
             assert not (exact[:-1] & ~theirs).any()
             assert not (theirs & ~mask[:-1]).any()
             moves = np.flatnonzero(exact[:-1] & theirs & ~own_eyes(board, 1 if ply % 2 == 0 else -1))
             action = int(rng.choice(moves)) if len(moves) else size**2
             gnugo.play(ply % 2, action, size)
-            state = step(state, jnp.int32(action))
+            state, shown = exact_step(jax.random.key(0), state, jnp.int32(action))
             if bool(state.game.terminated):
                 break
-        stones = {colour: set(gnugo.send(f"list_stones {colour}").split()) for colour in gtp.COLOURS}
-        board = np.asarray(pgx.stones(state, size))
+        stones = {colour: set(gnugo.send(f"list_stones {colour}").split()) for colour in COLOURS}
+        board = stones_of(state)
         for stone, colour in ((1, "black"), (-1, "white")):
-            assert {gtp.vertex(int(cell), size) for cell in np.flatnonzero(board == stone)} == stones[colour]
-        score = go_board.score(board, 7.5)
-        assert gnugo.final_score() == score
+            assert {vertex(int(cell), size) for cell in np.flatnonzero(board == stone)} == stones[colour]
+        result = score(board, 7.5)
+        assert gnugo.final_score() == result
         won = float(state.game.rewards[state.first]) > 0
-        assert won == score.startswith("B")
+        assert won == result.startswith("B")

@@ -1,0 +1,109 @@
+"""A person plays a board game against an agent, in the terminal: text in, text out."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from purejax_sc.agent.search import SearchResult
+from purejax_sc.envs import pgx
+from purejax_sc.evaluation.matches import MatchOptions, load_entrant
+from purejax_sc.games.notation import COLUMNS, draw, vertex
+from purejax_sc.games.player import GamePlayer, make_policies, params_of
+from purejax_sc.results.files import RunError
+from purejax_sc.types import EnvSpec
+
+SHOWN = 4  # moves that the agent says it considers
+
+Ask = Callable[[str], str | None]  # (prompt) -> a line without its end, None when there are no more
+Say = Callable[[str], None]
+
+
+def open_game(name: str, options: MatchOptions, seed: int | None, say: Say) -> "TerminalGame":
+    """Begin a game with the agent of one seed of a run; None is the first. Raises RunError and ConfigError."""
+    entrant = load_entrant(name, options, say)
+    if entrant.config is None or entrant.env is None:
+        raise RunError(f"{name} makes random moves: give the directory of an agent")
+    names = move_names(entrant.env.spec, entrant.config.env)
+    is_go = pgx.go_size(entrant.config.env) is not None
+    env = pgx.forbid_repetition(entrant.env) if is_go else entrant.env
+    return TerminalGame(GamePlayer(env, make_policies(entrant)[:1], params_of(entrant, seed), options.seed), names)
+
+
+def move_names(spec: EnvSpec, env: str) -> list[str]:
+    """Return the name of each action: a column such as D, or a point such as D4 and what there is beside the board.
+
+    Raises RunError for a game whose moves are neither points nor columns.
+    """
+    if spec.two_player and len(spec.obs_shape) == 3 and spec.obs_shape[1] <= len(COLUMNS):
+        height, width, _ = spec.obs_shape
+        points = [vertex(action, width) for action in range(width**2)] if height == width else []
+        for names in (list(COLUMNS[:width]), points, [*points, "swap" if env == "pgx/hex" else "pass"]):
+            if len(names) == spec.num_actions:
+                return names
+    raise RunError(f"{env} has moves that are neither points nor columns of a board: let agents play it with match")
+
+
+def from_terminal(prompt: str) -> str | None:
+    """Return a line that the person types; None at the end of the input."""
+    try:
+        return input(prompt)
+    except EOFError:
+        return None
+
+
+class TerminalGame:
+    """A game and what is said about it. names: of the actions."""
+
+    def __init__(self, game: GamePlayer, names: list[str]) -> None:
+        self.game, self.names = game, names
+
+    def run(self, person: int, ask: Ask, say: Say) -> None:
+        """Play until the person quits. person: 0 moves first, 1 second."""
+        say(f"You are {'XO'[person]}, the agent is {'OX'[person]}; X moves first.")
+        say(f"Moves look like {self.names[0]} or {self.names[-1]}.")
+        say("hint: what the agent would do.  undo: take your move back.  new: another game.  quit: the end.")
+        shown, word = "", ""
+        while word != "quit":
+            if self.game.result is None and self.game.turn != person:
+                found = self.game.search()
+                say(f"agent: {self._opinion(found)}")
+                self.game.play(int(found.action))
+                continue
+            board = draw(self.game.board)
+            if board != shown:
+                say(board)
+            shown = board
+            if self.game.result is not None:
+                points = abs(self.game.result - person)
+                say({1.0: "You win.", 0.5: "A draw.", 0.0: "The agent wins."}[points])
+            line = ask("your move> " if self.game.result is None else "new, undo or quit> ")
+            word = "quit" if line is None else line.strip().lower()
+            self._do(word, person, say)
+
+    def _do(self, word: str, person: int, say: Say) -> None:
+        """Carry out what the person says: a move, or another word."""
+        running = self.game.result is None
+        moves = self._legal() if running else []
+        if word == "new":
+            self.game.clear()
+        elif word == "undo":
+            if not self.game.undo(person):
+                say("you have not moved yet")
+        elif word == "hint" and running:
+            say(f"agent: {self._opinion(self.game.search())}")
+        elif word in [name.lower() for name in moves]:
+            self.game.play([name.lower() for name in self.names].index(word))
+        elif word != "quit":
+            others = f", hint, or a legal move such as {moves[0]}" if running else ""
+            say(f"{word!r} is not possible here: new, undo, quit{others}")
+
+    def _legal(self) -> list[str]:
+        return [name for name, legal in zip(self.names, self.game.legal(), strict=True) if legal]
+
+    def _opinion(self, found: SearchResult) -> str:
+        """Describe a move, the chance to win that the agent sees for who makes it, and what else it considers."""
+        best, weights = int(found.action), np.asarray(found.weights)
+        others = [x for x in np.argsort(-weights, stable=True) if x != best and weights[x] >= 0.01]
+        considered = ", ".join(f"{self.names[x]} {weights[x]:.0%}" for x in [best, *others][:SHOWN])
+        chance = np.clip(0.5 + 0.5 * found.value, 0.0, 1.0)  # values are in [-1, 1], but for errors
+        return f"{self.names[best]}, chance to win {chance:.0%} (considers {considered})"
