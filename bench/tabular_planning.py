@@ -13,20 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.agent.transforms import scale_gradient
 from purejax_sc.tabular import learner, model, options, study
-from purejax_sc.tabular.model import Induced, as_params, roll_out, rollout_errors
+from purejax_sc.tabular.model import Induced, as_params, rollout_errors
 from purejax_sc.types import Array, Gates, Scalar
 
 
-def from_every_state(chain: Induced, pi: Array, gates: Gates, discount: Scalar, terms: int, expectation: str) -> Array:
-    """`model.planning_loss` as the sum over start states that it is, by the matrices D_k."""
-    params, start = as_params(chain, pi), jnp.eye(len(pi))
-    squares = rollout_errors(params, start, gates, discount, terms) ** 2
-    if expectation == "inside":
-        return jnp.sum(squares)
-    visits = roll_out(params, start, terms).z[:-1]
-    return jnp.sum(scale_gradient(visits, gates.model) @ squares[0])
+def from_every_state(chain: Induced, pi: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
+    """Compute `model.planning_loss` as the sum over start states that it is, by the matrices D_k."""
+    return jnp.sum(rollout_errors(as_params(chain, pi), jnp.eye(len(pi)), gates, discount, terms) ** 2)
 
 
 LOSSES = {"from every state": from_every_state, "weighted roots": model.planning_loss}
@@ -40,14 +34,14 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=1_000)
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
-    settings = options.parse([*args.overrides, f"iterations={args.iterations}"])
+    points = options.parse([*args.overrides, f"iterations={args.iterations}"])
     print(f"jax {jax.__version__}, {jax.devices()[0].device_kind}, {args.seeds} seeds")
     for task in args.tasks:
         rates: dict[str, list[float]] = {name: [] for name in LOSSES}
         for _ in range(args.repeats):
             for name, loss in LOSSES.items():
                 learner.planning_loss = loss
-                rates[name] += [record.result.rate for record in study.run_task(task, settings, args.seeds)]
+                rates[name].append(study.run_task(task, points, args.seeds).curves.rate)
         every, weighted = (np.array(rates[name]) for name in LOSSES)
         ratio = weighted / every
         print(

@@ -1,4 +1,4 @@
-"""The paper's tabular figures, as PNG."""
+"""Figures of the tabular study, as PNG."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from purejax_sc.results import statistics
 from purejax_sc.results.plots import TITLES, color, encode
-from purejax_sc.tabular.compiled import Record
+from purejax_sc.tabular.compiled import TaskResult
 
-# of an update: its name, and its colour
+# update -> its name and colour
 STYLES = {name: (title, color(i)) for i, (name, title) in enumerate((TITLES | {"none": "model-free"}).items())}
 MODELS = {"mle": "MLE model", "ve": "VE model"}
 METRIC = {"evaluation": "relative_error", "control": "policy_value"}
@@ -20,39 +20,39 @@ LABEL = {"evaluation": "relative value error", "control": "policy value / optima
 TITLE = {"evaluation": "Evaluation", "control": "Control"}
 
 
-def draw(records: Sequence[Record], scores: Sequence[dict[str, Any]]) -> dict[str, bytes]:
-    """File name -> PNG of every figure that the records allow. scores: `study.summarise` of all records."""
+def draw_figures(results: Sequence[TaskResult], scores: Sequence[dict[str, Any]]) -> dict[str, bytes]:
+    """Return file name -> PNG of the figures of some tasks. scores: `study.summarise` of all results."""
     images = {}
-    learning = [record for record in records if record.methods[0].task != "noise"]
-    if any(method.setting for record in learning for method in record.methods):
+    noise = {result.methods[0].task: result for result in results}.get("noise")
+    learning = [result for result in results if result is not noise]
+    if any(method.setting for result in learning for method in result.methods):
         images["sweep.png"] = draw_sweep([score for score in scores if score["task"] != "noise"])
     elif learning:
         images["figure2a.png"] = draw_curves(learning)
-    noise = [record for record in records if record.methods[0].task == "noise"]
-    if len(noise) == 1:
-        images["figure5.png"] = draw_noise(noise[0])
+    if noise:
+        images["figure5.png"] = draw_noise(noise)
     return images
 
 
-def draw_curves(records: Sequence[Record]) -> bytes:
+def draw_curves(results: Sequence[TaskResult]) -> bytes:
     """Figure 2a: one panel per task and model; medians over seeds with shaded intervals, means dashed."""
-    panels = [(record, model) for record in records for model in dict.fromkeys(m.model for m in record.methods)]
+    panels = [(result, model) for result in results for model in dict.fromkeys(m.model for m in result.methods)]
     figure = Figure(figsize=(3.6 * len(panels) + 0.4, 3.9), layout="constrained")
-    for axes, (record, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _draw_panel(axes, record, model)
+    for axes, (result, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw_panel(axes, result, model)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return encode(figure, "png")
 
 
-def _draw_panel(axes: Axes, record: Record, model: str) -> None:
+def _draw_panel(axes: Axes, result: TaskResult, model: str) -> None:
     """The curves of all methods with one kind of model."""
-    task = record.methods[0].task
-    for i, method in enumerate(record.methods):
+    task = result.methods[0].task
+    for i, method in enumerate(result.methods):
         if method.model == model:
-            _draw_curve(axes, record, i, METRIC[task])
+            _draw_curve(axes, result, i, METRIC[task])
     axes.set(title=f"{TITLE[task]}, {MODELS[model]}", xlabel="iterations", ylabel=LABEL[task])
-    axes.set_xlim(0, record.result.iterations[-1])
+    axes.set_xlim(0, result.curves.iterations[-1])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     if task == "evaluation":
         _logarithmic(axes)
@@ -60,9 +60,9 @@ def _draw_panel(axes: Axes, record: Record, model: str) -> None:
     axes.grid(alpha=0.3)
 
 
-def _draw_curve(axes: Axes, record: Record, i: int, metric: str) -> None:
-    curves, x = record.result.metrics[metric][i], record.result.iterations
-    update = record.methods[i].update
+def _draw_curve(axes: Axes, result: TaskResult, i: int, metric: str) -> None:
+    curves, x = result.curves.metrics[metric][i], result.curves.iterations
+    update = result.methods[i].update
     # the baseline is a broad band, so that a method that does nothing can be seen on top of it
     color, width = _color(update), 4.0 if update == "none" else 1.5
     axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width, label=_name(update))
@@ -74,21 +74,21 @@ def _draw_curve(axes: Axes, record: Record, i: int, metric: str) -> None:
         axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
 
 
-def draw_noise(record: Record) -> bytes:
+def draw_noise(result: TaskResult) -> bytes:
     """Figure 5: area under the error against initial noise; below, the paired difference Direct - Dyna."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     above, below = figure.subplots(2, 2, sharex="col")
     for column, name in enumerate(("reward", "value")):
-        _draw_noise_of(name, record, above[column], below[column])
+        _draw_noise_of(name, result, above[column], below[column])
     above[1].legend(fontsize="small")
     below[0].legend(fontsize="small")
     return encode(figure, "png")
 
 
-def _draw_noise_of(name: str, record: Record, above: Axes, below: Axes) -> None:
+def _draw_noise_of(name: str, result: TaskResult, above: Axes, below: Axes) -> None:
     """A column of figure 5: noise in the initial reward, or in the initial value."""
-    for shift, model in enumerate(dict.fromkeys(method.model for method in record.methods)):
-        areas, style = _areas(record, name, model), "-" if model == "mle" else "--"
+    for shift, model in enumerate(dict.fromkeys(method.model for method in result.methods)):
+        areas, style = _areas(result, name, model), "-" if model == "mle" else "--"
         for i, (update, (sigmas, area)) in enumerate(areas.items()):
             label = f"{_name(update)}, {MODELS[model]}"
             _draw_bars(above, sigmas, area, 2 * shift + i - 1.5, _color(update), style, label)
@@ -102,10 +102,10 @@ def _draw_noise_of(name: str, record: Record, above: Axes, below: Axes) -> None:
     below.axhline(0.0, color="black", linewidth=0.8)
 
 
-def _areas(record: Record, name: str, model: str) -> dict[str, tuple[list[float], np.ndarray]]:
+def _areas(result: TaskResult, name: str, model: str) -> dict[str, tuple[list[float], np.ndarray]]:
     """update -> (noise levels, [levels, N] areas under the error)."""
     found: dict[str, tuple[list[float], list[np.ndarray]]] = {}
-    for method, curves in zip(record.methods, record.result.metrics["relative_error"], strict=True):
+    for method, curves in zip(result.methods, result.curves.metrics["relative_error"], strict=True):
         noise, _, sigma = method.setting.split()[0].partition("_sigma=")
         if noise == name and method.model == model:
             sigmas, areas = found.setdefault(method.update, ([], []))
