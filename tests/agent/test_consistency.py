@@ -1,7 +1,6 @@
 """Self-consistency: where each update's gradient goes, what its targets are, and how imagination is controlled."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -316,24 +315,6 @@ def tabular_squares(logits, rewards, values, policy, discount, last, gates):
     return (errors.target - errors.prediction) ** 2
 
 
-def tabular_loss(*args):
-    return 0.5 * jnp.sum(tabular_squares(*args))
-
-
-tabular_grads = jax.jit(jax.grad(tabular_loss, (0, 1, 2)), static_argnums=(4, 5, 6))
-
-
-def random_mdp(states=4, actions=3):
-    rng = np.random.default_rng(5)
-    logits, rewards = rng.normal(size=(states, actions, states)), rng.normal(size=(states, actions))
-    values = rng.normal(size=states)
-    return logits, rewards, values, rng.dirichlet(np.ones(actions), states)
-
-
-def transitions_of(logits):
-    return np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-
-
 def test_two_states_on_paper():
     # Discount 1/2, one action, rewards (1, 0), values (2, 4), all transitions 1/2, rollouts from state 0.
     # k = 0: 1 + 3/2 - 2 = 1/2.   k = 1: reward 1/2, value 3 before and after: 1/2 + 3/2 - 3 = -1.
@@ -366,80 +347,6 @@ def test_two_states_on_paper():
     _, rewards, values = from_state_0("reverse")
     np.testing.assert_allclose(rewards[:, 0], [0.0, -1.0], atol=1e-6)
     np.testing.assert_allclose(values, [-0.25, -0.25], atol=1e-6)
-
-
-THROUGH = {"residual": (1, 1), "direct": (1, 0), "reverse": (0, 1)}  # the prediction, the target
-
-
-@pytest.mark.parametrize("last", [0, 1, 2])
-@pytest.mark.parametrize("update", THROUGH)
-def test_tabular_gradients_equal_their_closed_form(float64, update, last):
-    logits, rewards, values, policy = random_mdp()
-    grads = tabular_grads(logits, rewards, values, policy, 0.9, last, UPDATES[update])
-    expected = references.tabular_gradients(
-        transitions_of(logits), rewards, values, policy, 0.9, last, *THROUGH[update]
-    )
-    tree_allclose(grads, expected, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("update", UPDATES)
-def test_tabular_gradients_equal_central_differences(float64, update):
-    """Of the explicit loss, in which every stopped occurrence of a parameter is an input of its own."""
-    parts, policy = random_mdp()[:3], random_mdp()[3]
-    gates = UPDATES[update]
-
-    def loss(parts_now):
-        def pick(gate, i):
-            return parts_now[i] if gate else parts[i]
-
-        # Prediction: its value table and its states (the logits). Target: everything.
-        shown = (transitions_of(pick(gates.model, 0)), parts[1], pick(gates.value, 2))
-        aimed = (transitions_of(pick(gates.target, 0)), pick(gates.target, 1), pick(gates.target, 2))
-        prediction = references.tabular_errors(*shown, policy, 0.9, 2)[1]
-        target = references.tabular_errors(*aimed, policy, 0.9, 2)[0]
-        return 0.5 * np.sum((target - prediction) ** 2)
-
-    def difference(i, at, step=1e-5):
-        values = []
-        for sign in (1, -1):
-            moved_parts = [part.copy() for part in parts]
-            moved_parts[i][at] += sign * step
-            values.append(loss(moved_parts))
-        return (values[0] - values[1]) / (2 * step)
-
-    grads = tabular_grads(*parts, policy, 0.9, 2, gates)
-    for i, grad in enumerate(grads):
-        for at in itertools.product(*(range(n) for n in grad.shape)):
-            np.testing.assert_allclose(grad[at], difference(i, at), rtol=1e-6, atol=1e-8)
-
-
-def test_tabular_gradients_add_up(float64):
-    args = random_mdp()
-    g = {name: tabular_grads(*args, 0.9, 2, gates) for name, gates in UPDATES.items()}
-    tree_allclose(g["residual"], jax.tree.map(np.add, g["direct"], g["reverse"]), rtol=1e-12, atol=1e-13)
-    tree_allclose(g["direct"], jax.tree.map(np.add, g["dyna"], g["model_only"]), rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("update", UPDATES)
-def test_nothing_moves_at_the_true_model_and_value(float64, update):
-    logits, rewards, _, policy = random_mdp()
-    m = np.einsum("sa,sat->st", policy, transitions_of(logits))
-    values = np.linalg.solve(np.eye(4) - 0.9 * m, np.sum(policy * rewards, axis=-1))
-    args = (logits, rewards, values, policy, 0.9, 2, UPDATES[update])
-    assert jax.jit(tabular_loss, static_argnums=(4, 5, 6))(*args) < 1e-24
-    for grad in tabular_grads(*args):
-        np.testing.assert_allclose(grad, 0.0, atol=1e-12)
-
-
-def test_tabular_direct_leaves_rewards_and_the_model_at_k_0_alone(float64):
-    args = random_mdp()
-    logits, rewards, values = tabular_grads(*args, 0.9, 0, UPDATES["direct"])
-    assert not np.any(logits)
-    assert not np.any(rewards)
-    assert np.all(values)
-    for update in UPDATES:  # a softmax: gradients of its logits sum to 0
-        logits = tabular_grads(*args, 0.9, 2, UPDATES[update])[0]
-        np.testing.assert_allclose(logits.sum(-1), 0.0, atol=1e-12)
 
 
 # Imagination

@@ -106,13 +106,13 @@ def test_targets_equal_the_slow_reference(option, two_player):
     batch, hyper = batch_of(jax.random.key(3), spec), numbers(config.hyper)
     targets, moment, _ = targets_of(config, state, batch, spec)
 
-    target, online = (heads_of(config, spec, params, batch) for params in (state.target, state.params))
+    target = heads_of(config, spec, state.target, batch)
     log_prior = np.log(np.maximum(references.muesli_prior(target, plain(batch), hyper), 1e-30))
     drawn = jax.random.categorical(
         KEY, jnp.asarray(log_prior, jnp.float32), shape=(config.muesli.num_action_samples, T + 1, B)
     )
     expected = references.muesli_targets(
-        config.muesli, hyper, plain(batch), target, online, plain(state.moment), np.asarray(drawn)
+        config.muesli, hyper, plain(batch), target, plain(state.moment), np.asarray(drawn)
     )
     valid = np.asarray(batch.obs.valid[:-1])
     for name, atol in (("policy", 1e-6), ("value", 1e-5), ("adv", 1e-5)):
@@ -530,9 +530,7 @@ def test_sc_loss_equals_the_slow_reference(option):
     terms = slice(1, len(target))
     live = known.reshape(-1)[index] == "live"
     scale = config.hyper.discount ** (cfg.unroll - np.arange(len(target)))
-    expected = references.sc_loss(
-        cfg, config.muesli, live, target[terms], out[terms], v[terms], out[-1], v[-1], scale[terms]
-    )
+    expected = references.sc_loss(cfg, config.muesli, live, target[terms], out[terms], out[-1], v[-1], scale[terms])
     np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-6)
 
 

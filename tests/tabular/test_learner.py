@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from helpers import tabular_references as references
 
-from purejax_sc.agent.consistency import UPDATES, Gates, imagine, sc_errors
+from purejax_sc.agent.consistency import UPDATES, Gates
 from purejax_sc.tabular import compiled, learner, mdp
 from purejax_sc.tabular.learner import Batch, Draw
 from purejax_sc.tabular.model import (
     Induced,
     Tables,
     as_params,
-    induce,
     init_tables,
     planning_loss,
     rollout_errors,
@@ -148,30 +147,6 @@ def test_two_states_on_paper() -> None:
     chain = Induced(np.array([2.0, 4.0]), np.array([1.0, 0.0]), np.full((2, 2), 0.5))
     loss = jax.jit(lambda chain, pi: planning_loss(chain, pi, numbers.gates, 0.5, 3))(chain, np.ones((2, 1)))
     np.testing.assert_allclose(loss, 0.25 + 6.25 + 4 * 1.0, rtol=1e-12)
-
-
-def test_two_states_from_the_first_on_paper() -> None:
-    """The same tables and only the terms k = 0, 1 from state 0: errors (1/2, -1), squares 1/4 + 1.
-
-    Direct: dL/dv = -2 (1/2 (1, 0) - 1 (1/2, 1/2)) = (0, 1); the logits of state 0 move V_1 = P v by
-    P (v - 3) = (-1/2, 1/2), so dL/dp = -2 (-1) (-1/2, 1/2) = (-1, 1).
-    """
-    model, pi = tabular_model(2, 1), np.ones((2, 1))
-
-    def loss(v, r, p):
-        params = as_params(induce(Tables(v, r, p), jax.nn.softmax(p), pi), pi)
-        start, key = jnp.eye(2), jax.random.key(0)
-        rollout = imagine(model, params, start, pi, lambda k, pi, key: (pi, jnp.ones(2)), key, 2)
-        errors = sc_errors(model, params, rollout, 0.5, UPDATES["direct"], lambda_=0.0, root=start)
-        delta = (errors.target - errors.prediction)[:, 0]
-        return jnp.sum(delta**2), delta
-
-    tables = np.array([2.0, 4.0]), np.array([[1.0], [0.0]]), np.zeros((2, 1, 2))
-    (dv, dr, dp), delta = jax.device_get(jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*tables))
-    np.testing.assert_allclose(delta, [0.5, -1.0])
-    np.testing.assert_allclose(dv, [0.0, 1.0])
-    np.testing.assert_allclose(dp[:, 0], [[-1.0, 1.0], [0.0, 0.0]])
-    assert not np.any(dr)
 
 
 def test_model_is_a_whole_model() -> None:
