@@ -15,28 +15,28 @@ from purejax_sc.types import Array, EnvSpec, Observation, Tree
 
 
 class TorsoOptions(NetworkConfig):
-    """Of IMPALA's residual network."""
+    """Options of IMPALA's residual network."""
 
     width: Positive = 128
-    """Of what the residual network returns: the latent of resnet, the input of the LSTM of impala, and its units."""
+    """Outputs of the residual network: the latent of resnet; for impala the input of its LSTM, and the LSTM's units."""
     channels: tuple[Positive, ...] = (16, 16)
-    """Of each section of residual blocks."""
+    """Channels of each section of residual blocks."""
     strides: tuple[Positive, ...] | None = None
-    """Of each section's max-pooling; null is 2 everywhere."""
+    """Strides of each section's max-pooling; null is 2 everywhere."""
     patch: Positive = 1
-    """Squares of so many pixels a side become channels before all else."""
+    """Side of the squares of pixels that become channels at the input."""
     conv: Form = "auto"
     """Form of the convolutions; auto picks the fastest."""
 
 
 class ImpalaOptions(TorsoOptions):
-    """A torso and an LSTM; 512 of its units in Muesli."""
+    """Options of a torso with an LSTM of `width` units (512 in Muesli)."""
 
     kind: str = "impala"
     model_width: Positive = 1024
     """Units of the model's LSTM."""
     remat: bool = False
-    """One time step of frames at a time, recomputed in the backward pass: memory / T."""
+    """Recompute the torso one time step at a time in the backward pass: its activations take 1 / T of the memory."""
 
 
 class LSTM(nn.Module):

@@ -11,11 +11,11 @@ from purejax_sc.types import EnvSpec
 class MinatarOptions(NetworkConfig):
     kind: str = "minatar"
     width: Positive = 128
-    """Of the latent and of hidden layers."""
+    """Width of the latent and of hidden layers."""
     channels: tuple[Positive, ...] = (16, 16)
-    """Of each 3x3 convolution."""
+    """Channels of each 3x3 convolution."""
     padding: Padding = "VALID"
-    """Of the convolutions: SAME keeps the size of the frame."""
+    """Padding of the convolutions: SAME keeps the size of the frame."""
     model_blocks: Repeats = 1
     """Residual blocks per model step."""
     conv: Form = "auto"

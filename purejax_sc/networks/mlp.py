@@ -8,7 +8,7 @@ from purejax_sc.types import EnvSpec
 class MlpOptions(NetworkConfig):
     kind: str = "mlp"
     width: Positive = 128
-    """Of the latent and of hidden layers."""
+    """Width of the latent and of hidden layers."""
     depth: Repeats = 1
     """Hidden layers before the latent."""
     model_blocks: Repeats = 1

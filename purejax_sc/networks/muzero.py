@@ -87,7 +87,7 @@ class PlaneTower(nn.Module):
 
 
 class PlaneTorso(nn.Module):
-    """A convolution and a tower, [M, H, W, C] -> [M, H, W, planes]."""
+    """Convolution and tower, [M, H, W, C] -> [M, H, W, planes]."""
 
     planes: int
     blocks: int

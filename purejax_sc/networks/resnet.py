@@ -10,7 +10,7 @@ from purejax_sc.types import Array, EnvSpec
 
 
 class ResnetOptions(TorsoOptions):
-    """A torso alone."""
+    """Options of a torso without memory."""
 
     kind: str = "resnet"
     model_blocks: Repeats = 1

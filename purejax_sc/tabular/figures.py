@@ -35,7 +35,7 @@ def draw_figures(results: Sequence[TaskResult], scores: Sequence[dict[str, Any]]
 
 
 def draw_curves(results: Sequence[TaskResult]) -> bytes:
-    """Figure 2a: one panel per task and model; medians over seeds with shaded intervals, means dashed."""
+    """Draw figure 2a: one panel per task and model; medians over seeds with shaded intervals, means dashed."""
     panels = [(result, model) for result in results for model in dict.fromkeys(m.model for m in result.methods)]
     figure = Figure(figsize=(3.6 * len(panels) + 0.4, 3.9), layout="constrained")
     for axes, (result, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -46,7 +46,7 @@ def draw_curves(results: Sequence[TaskResult]) -> bytes:
 
 
 def _draw_panel(axes: Axes, result: TaskResult, model: str) -> None:
-    """The curves of all methods with one kind of model."""
+    """Draw the curves of all methods with one kind of model."""
     task = result.methods[0].task
     for i, method in enumerate(result.methods):
         if method.model == model:
@@ -63,10 +63,10 @@ def _draw_panel(axes: Axes, result: TaskResult, model: str) -> None:
 def _draw_curve(axes: Axes, result: TaskResult, i: int, metric: str) -> None:
     curves, x = result.curves.metrics[metric][i], result.curves.iterations
     update = result.methods[i].update
-    # the baseline is a broad band, so that a method that does nothing can be seen on top of it
+    # the baseline is a wide line, so that a method with the same curve can be seen on top of it
     color, width = _color(update), 4.0 if update == "none" else 1.5
     axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width, label=_name(update))
-    # means are carried by the few MDPs with an absorbing state
+    # a few MDPs with an absorbing state dominate the means
     axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width / 3, linestyle="--", alpha=0.6)
     interval = statistics.median_interval(curves)
     if interval is not None:
@@ -75,7 +75,7 @@ def _draw_curve(axes: Axes, result: TaskResult, i: int, metric: str) -> None:
 
 
 def draw_noise(result: TaskResult) -> bytes:
-    """Figure 5: area under the error against initial noise; below, the paired difference Direct - Dyna."""
+    """Draw figure 5: area under the error against initial noise; below, the paired difference Direct - Dyna."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     above, below = figure.subplots(2, 2, sharex="col")
     for column, name in enumerate(("reward", "value")):
@@ -86,7 +86,7 @@ def draw_noise(result: TaskResult) -> bytes:
 
 
 def _draw_noise_of(name: str, result: TaskResult, above: Axes, below: Axes) -> None:
-    """A column of figure 5: noise in the initial reward, or in the initial value."""
+    """Draw a column of figure 5: noise in the initial reward, or in the initial value."""
     for shift, model in enumerate(dict.fromkeys(method.model for method in result.methods)):
         areas, style = _areas(result, name, model), "-" if model == "mle" else "--"
         for i, (update, (sigmas, area)) in enumerate(areas.items()):
@@ -103,7 +103,7 @@ def _draw_noise_of(name: str, result: TaskResult, above: Axes, below: Axes) -> N
 
 
 def _areas(result: TaskResult, name: str, model: str) -> dict[str, tuple[list[float], np.ndarray]]:
-    """update -> (noise levels, [levels, N] areas under the error)."""
+    """Return update -> (noise levels, [levels, N] areas under the error)."""
     found: dict[str, tuple[list[float], list[np.ndarray]]] = {}
     for method, curves in zip(result.methods, result.curves.metrics["relative_error"], strict=True):
         noise, _, sigma = method.setting.split()[0].partition("_sigma=")
@@ -117,7 +117,7 @@ def _areas(result: TaskResult, name: str, model: str) -> dict[str, tuple[list[fl
 def _draw_bars(
     axes: Axes, x: list[float], values: np.ndarray, shift: float, color: str, style: str, label: str
 ) -> None:
-    """Means and intervals of values [points, N] at equal distances, moved sideways by `shift` bars."""
+    """Draw means and intervals of values [points, N] at equal distances, moved sideways by `shift` bars."""
     ticks, interval = np.arange(len(x)), statistics.student_interval(values.T)
     means = _finite(values.mean(axis=1))
     error = None if interval is None else np.abs(np.stack([_finite(bound) for bound in interval]) - means)
@@ -127,7 +127,7 @@ def _draw_bars(
 
 
 def draw_sweep(scores: Sequence[dict[str, Any]]) -> bytes:
-    """Final score against the swept setting, one line per update, one panel per task and model."""
+    """Draw the final score against the swept setting, one line per update, one panel per task and model."""
     panels = list(dict.fromkeys((score["task"], score["model"]) for score in scores))
     settings = list(dict.fromkeys(score["setting"] for score in scores))
     figure = Figure(figsize=(4.2 * len(panels) + 0.4, 4.6), layout="constrained")
@@ -163,7 +163,7 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def _zoom(axes: Axes) -> None:
-    """Let the lines fill the height, but for their first twentieth: wide intervals and the start leave the panel."""
+    """Fit the y-axis to the lines without their first twentieth: wide intervals and the start may leave the panel."""
     curves = np.stack([np.asarray(line.get_ydata(), float) for line in axes.lines])
     settled = curves[:, curves.shape[1] // 20 :]
     if np.isfinite(settled).any():
@@ -173,5 +173,5 @@ def _zoom(axes: Axes) -> None:
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    """NaN instead of infinity: a gap in the line where replicas have diverged."""
+    """Replace infinity by NaN: a gap in the line where replicas have diverged."""
     return np.where(np.isfinite(values), values, np.nan)

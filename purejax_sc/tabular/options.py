@@ -54,13 +54,13 @@ class TabularOptions(Section):
     """
 
     models: tuple[ModelKind, ...] = ("mle", "ve")
-    """How the transition model is grounded: by maximum likelihood, or by value equivalence."""
+    """Grounding of the transition model: maximum likelihood, or value equivalence."""
     updates: tuple[Update, ...] = ("none", "dyna", "direct", "reverse", "residual")
     """The methods; none is the model-free baseline."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Of the first replica; each has its own MDP, initial tables and data."""
+    """Seed of the first replica; each has its own MDP, initial tables and data."""
     iterations: Positive | None = None
-    """Of each replica; null for 12,000, and 3,000 in the noise study."""
+    """Iterations of each replica; null for 12,000, and 3,000 in the noise study."""
     log_every: Positive = 100
     """Iterations from one logged point to the next."""
     states: Annotated[int, Field(ge=2, le=1_000)] = 20
@@ -90,7 +90,7 @@ class TabularOptions(Section):
     terms: Literal["K", "K+1"] = "K"
     """Squared errors of the SC loss: of k = 0 .. K - 1, or 0 .. K."""
     ve_target: Literal["action", "policy"] = "action"
-    """The VE loss is of the action that was taken, or averages over the policy."""
+    """Target of the VE loss: of the action that was taken, or averaged over the policy."""
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "TabularOptions":

@@ -107,7 +107,7 @@ def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) 
     ]
     assert of_study == [
         "iterations = null   [integer from 1 or null] [purejax-sc tabular]",
-        "    Of each replica; null for 12,000, and 3,000 in the noise study.",
+        "    Iterations of each replica; null for 12,000, and 3,000 in the noise study.",
     ]
     assert main(["keys", "no such"]) == 2
     assert capsys.readouterr().err == (
