@@ -79,15 +79,16 @@ GATES = Gates(*map(np.array, zip(*UPDATES.values(), strict=True)))
 
 
 @functools.partial(jax.jit, static_argnames=("loss", "with_root", "include_last", "unroll"))
-def grads_of_all(params, epsilon, **options):
+def grads_of_all(params, gates, epsilon, **options):
     """Gradients of `deep_loss` for every update, as one program."""
-    return jax.vmap(lambda gates: jax.grad(deep_loss)(params, gates, epsilon=epsilon, **options))(GATES)
+    return jax.vmap(lambda gates: jax.grad(deep_loss)(params, gates, epsilon=epsilon, **options))(gates)
 
 
 def deep_grads(update, loss="cross_entropy", epsilon=0.0, with_root=False, include_last=False, unroll=3):
     """Of `deep_loss` by part, at the same parameters always."""
     options = {"loss": loss, "with_root": with_root, "include_last": include_last, "unroll": unroll}
-    every = grads_of_all(deep_params(), epsilon, **options)
+    gates = jax.tree.map(jnp.asarray, GATES)  # float64 where that is enabled
+    every = grads_of_all(deep_params(), gates, epsilon, **options)
     return jax.tree.map(lambda x: np.asarray(x)[[*UPDATES].index(update)], every)
 
 
@@ -102,7 +103,7 @@ def tree_allclose(a, b, **tolerance):
 
 @pytest.fixture
 def float64():
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):  # decoded values are float32, gates are not
         yield
 
 
