@@ -1,4 +1,4 @@
-"""Self-consistency: a model and its values made to agree in imagination (Farquhar et al. 2021, section 3).
+"""Self-consistency: updates that make a model and its values agree in imagination (Farquhar et al. 2021, section 3).
 
 Every update of the paper is one choice of where gradients flow (`UPDATES`), applied to one rollout (`imagine`) and
 one set of multi-step errors (`sc_errors`). Deep agents and the tabular study use the same functions on their own
@@ -18,7 +18,6 @@ from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar, Sequence
 
 # (k, policy logits [M, A] at z^k, key) -> (action vector [M, A], rho [M]): the imagination policy mu of step k + 1.
 Mu = Callable[[int, Array, Key], tuple[Array, Array]]
-
 
 UPDATES = {
     "residual": Gates(target=1.0, value=1.0, model=1.0),  # Eq. 4: both sides move
@@ -68,10 +67,10 @@ def imagine(
 
 
 class ScErrors(NamedTuple):
-    """What a self-consistency loss compares, gradients already gated. n terms k = first, first + 1, ...
+    """Both sides of a self-consistency loss, gradients already gated. n terms k = first, first + 1, ...
 
     prediction: [n, M, ...] outputs of the value head at z^k.   target: [n, M] raw returns G_{k:K}.
-    end: [M, ...] output of the value head at z^K.   scale: [n] what a unit of value there is worth at z^k.
+    end: [M, ...] output of the value head at z^K.   scale: [n] worth at z^k of a unit of value there.
     """
 
     prediction: Array
@@ -108,7 +107,7 @@ def sc_errors(
     )
     num_compared = rollout.z.shape[0] - (1 if include_last else 2)  # of the states k = 1, 2, ...
     compared = scale_gradient(rollout.z, gates.model)[1 : num_compared + 1]
-    # State by state, so that the compiler finds the forward numbers of both lists to be the same.
+    # State by state, so that the compiler sees that both lists have the same forward pass.
     prediction = [model.value(gated.value, z) for z in compared]
     outputs = [model.value(params.value, z) for z in rollout.z[1:]]
     values = [model.decode(out) for out in outputs]
@@ -139,7 +138,7 @@ def sc_distance(loss: str, model: Model, errors: ScErrors, bins: int, bins_max: 
     out, g = errors.prediction, errors.target
     if loss == "cross_entropy":
         return losses.cross_entropy(out, transforms.to_categorical(g, bins, bins_max))
-    # V-trace moves the mean; the spread is that of the end, discounted, whatever mu is.
+    # V-trace moves the mean. The spread is that of the end, discounted, for every mu.
     scale = jnp.broadcast_to(errors.scale[:, None], g.shape)
     moved = g - scale * jnp.broadcast_to(model.decode(errors.end), g.shape)
     probs = jnp.broadcast_to(jax.nn.softmax(errors.end), out.shape)
@@ -150,7 +149,7 @@ def sc_distance(loss: str, model: Model, errors: ScErrors, bins: int, bins_max: 
 
 
 class StartStates(NamedTuple):
-    """What is known of the M real states from which rollouts start.
+    """Facts about the M real states from which rollouts start.
 
     legal: bool [M, A].   actions: int [K, M] taken there next, or only the first [1, M] unless a control replays them.
     logits_mu: [K, M, A] of the policy that took them, None unless a control replays them.
@@ -164,7 +163,7 @@ class StartStates(NamedTuple):
 
 
 class Control(NamedTuple):
-    """An imagination policy. make: (StartStates) -> Mu.   replays: does it take the K real actions that followed?
+    """Imagination policy. make: (StartStates) -> Mu.   replays: whether it takes the K real actions that followed.
 
     Rollouts of one that replays start only where K real actions follow within the episode.
     """
@@ -174,9 +173,9 @@ class Control(NamedTuple):
 
 
 def mu_epsilon(epsilon: Scalar, legal: Array) -> Mu:
-    """A uniform action with probability epsilon, else pi; rho = pi / mu. Epsilon 0 is mu = pi with rho = 1.
+    """Build mu: a uniform action with probability epsilon, else pi; rho = pi / mu. Epsilon 0 is mu = pi with rho = 1.
 
-    legal: bool [M, A] of the roots. Of later imagined states the model may say which are (N12): they are masked then.
+    legal: bool [M, A] of the roots. In later states, actions that the model predicts to be illegal are masked (N12).
     """
     chex.assert_rank(legal, 2)
     chex.assert_type(legal, bool)
@@ -190,9 +189,9 @@ def mu_epsilon(epsilon: Scalar, legal: Array) -> Mu:
 
 
 def mu_avoid_first(action: Array, legal: Array) -> Mu:
-    """pi without the first action that was really taken (int [M]), then pi. Needs no correction: rho = 1.
+    """Build mu: pi without the first real action (int [M]), then pi. Needs no correction: rho = 1.
 
-    Where the real action was the only legal one, it is taken again: there is nothing else to imagine.
+    A real action that was the only legal one is taken again.
     """
     chex.assert_rank([action, legal], [1, 2])
     chex.assert_type([action, legal], [int, bool])
@@ -209,7 +208,7 @@ def mu_avoid_first(action: Array, legal: Array) -> Mu:
 
 
 def mu_original(actions: Array, logits_mu: Array | None) -> Mu:
-    """The actions of the data, int [K, M], drawn there from logits_mu [K, M, A]; rho = pi / mu, or 1 without logits."""
+    """Build mu: the real actions, int [K, M], drawn from logits_mu [K, M, A]; rho = pi / mu, or 1 without logits."""
     chex.assert_rank(actions, 2)
     chex.assert_type(actions, int)
     if logits_mu is not None:
@@ -227,13 +226,13 @@ def mu_original(actions: Array, logits_mu: Array | None) -> Mu:
 
 
 def _draw(key: Key, probs: Array, pi: Array) -> tuple[Array, Array]:
-    """Sample from probs [M, A]; one-hot actions and pi / probs of each."""
+    """Sample from probs [M, A]. Return one-hot actions and pi / probs of each."""
     a = jax.nn.one_hot(jax.random.categorical(key, jnp.log(probs)), probs.shape[-1])
     return a, jnp.sum(a * pi, axis=-1) / jnp.sum(a * probs, axis=-1)
 
 
 def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
-    """Indices [round(ratio * num_states)] of the states that rollouts start from (section 4.3, scaling).
+    """Choose the indices [round(ratio * num_states)] of the states that rollouts start from (section 4.3, scaling).
 
     Every state floor(ratio) times, and a random subset without replacement for the rest.
     """
@@ -285,7 +284,7 @@ def choose_starts(
 
 
 def perturb(key: Key, latent: Array, x: Scalar) -> Array:
-    """latent * U(1 - x, 1 + x), independently by element (section 4.2, latent noise)."""
+    """Return latent * U(1 - x, 1 + x), drawn for each element (section 4.2, latent noise)."""
     chex.assert_type(latent, float)
     return latent * jax.random.uniform(key, latent.shape, latent.dtype, 1.0 - x, 1.0 + x)
 

@@ -13,7 +13,7 @@ from purejax_sc.types import Array, Scalar, Sequence
 
 
 class UnrollMasks(NamedTuple):
-    """What is known about the state k model steps after root t. All bool [K + 1, T, B].
+    """Masks of the states k model steps after root t. All bool [K + 1, T, B].
 
     live:     t + k is a state in which the data acts, in the root's episode: its policy and value targets exist.
     absorbed: the root's episode ended within the k steps: reward and value targets are 0, there is no policy target.
@@ -59,26 +59,26 @@ def unroll_masks(discount_t: Array, valid: Array, unroll: int) -> UnrollMasks:
 
 
 def shift(x: Array, k: int) -> Array:
-    """x_{t+k} at index t of the leading axis; the last k entries wrap around and must be masked."""
+    """Return x_{t+k} at index t of the leading axis; the last k entries wrap around and must be masked."""
     return jnp.roll(x, -k, axis=0)
 
 
 def cross_entropy(logits: Array, probs: Array) -> Array:
-    """-sum_i p_i log softmax(logits)_i over the last axis. Gradients flow to both arguments."""
+    """Compute -sum_i p_i log softmax(logits)_i over the last axis. Gradients flow to both arguments."""
     chex.assert_equal_shape([logits, probs])
     chex.assert_type([logits, probs], float)
     return -jnp.sum(probs * jax.nn.log_softmax(logits), axis=-1)
 
 
 def binary_cross_entropy(logits: Array, bits: Array) -> Array:
-    """-log of the probability that independent bits with these logits are `bits`, one for each. Shapes alike."""
+    """Compute -log p(bits) element by element, for independent bits with these logits. The shapes are equal."""
     chex.assert_equal_shape([logits, bits])
     chex.assert_type([logits, bits], [float, bool])
     return jax.nn.softplus(jnp.where(bits, -logits, logits))
 
 
 def divergence(logits: Array, probs: Array) -> Array:
-    """KL(p || softmax(logits)) over the last axis: the cross-entropy less the entropy of p, 0 where they agree.
+    """Compute KL(p || softmax(logits)) over the last axis: the cross-entropy less the entropy of p, 0 where they agree.
 
     Gradients flow to both arguments, and vanish in both where they agree. An atom without mass gets none.
     """
@@ -89,7 +89,7 @@ def divergence(logits: Array, probs: Array) -> Array:
 
 
 def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Array:
-    """-rho adv log pi(a|s), with rho and adv constant (Muesli Eq. 9, importance weight outside the derivative).
+    """Compute -rho adv log pi(a|s), with rho and adv constant (Muesli Eq. 9, importance weight outside the derivative).
 
     Differentiating a clipped ratio instead would silence every action whose probability has grown.
 
@@ -105,7 +105,7 @@ def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Arr
 
 
 def cmpo_policy(log_prior: Array, adv: Array, clip: Scalar) -> Array:
-    """pi_CMPO(a|s) = pi_prior(a|s) exp(clip(adv, -c, c)) / z(s) (Muesli Eq. 10), exactly over all actions.
+    """Compute pi_CMPO(a|s) = pi_prior(a|s) exp(clip(adv, -c, c)) / z(s) over all actions (Muesli Eq. 10).
 
     Args:
       log_prior: [..., A] log-probabilities.
@@ -121,7 +121,7 @@ def cmpo_policy(log_prior: Array, adv: Array, clip: Scalar) -> Array:
 
 
 def cmpo_sampled(actions: Array, adv: Array, num_actions: int, clip: Scalar) -> Array:
-    """The CMPO policy from N actions of the prior, normalised leaving one out (Muesli Eq. 12).
+    """Estimate the CMPO policy from N actions of the prior, with leave-one-out normalisation (Muesli Eq. 12).
 
     w_i = exp(clip(adv_i, -c, c)); z_i = (1 + sum_{j != i} w_j) / N; action a_i gets weight w_i / (N z_i).
 

@@ -12,7 +12,7 @@ from purejax_sc.types import Array, Scalar
 
 
 def lambda_returns(r_t: Array, discount_t: Array, v_t: Array, lambda_: Scalar) -> Array:
-    """G = r + discount ((1 - lambda) v + lambda G').
+    """Compute lambda-returns, G = r + discount ((1 - lambda) v + lambda G').
 
     Args:
       r_t, discount_t, v_t: [T, ...] reward and discount of each step and value of the state that it reached.
@@ -33,7 +33,7 @@ def lambda_returns(r_t: Array, discount_t: Array, v_t: Array, lambda_: Scalar) -
 
 
 def retrace(r_t: Array, discount_t: Array, v_t: Array, q_t: Array, rho_t: Array, lambda_: Scalar) -> Array:
-    """Retrace (Munos et al. 2016): G = r + discount (v + c (G' - q)), c = lambda min(1, rho).
+    """Compute Retrace (Munos et al. 2016): G = r + discount (v + c (G' - q)), c = lambda min(1, rho).
 
     Args:
       r_t, discount_t: [T, ...].
@@ -61,7 +61,7 @@ def retrace(r_t: Array, discount_t: Array, v_t: Array, q_t: Array, rho_t: Array,
 
 
 def vtrace(v_tm1: Array, v_t: Array, r_t: Array, discount_t: Array, rho_tm1: Array, lambda_: Scalar) -> Array:
-    """V-trace (Espeholt et al. 2018): G = v + delta + discount c (G' - v'), c = lambda min(1, rho).
+    """Compute V-trace (Espeholt et al. 2018): G = v + delta + discount c (G' - v'), c = lambda min(1, rho).
 
     delta = min(1, rho) (r + discount v' - v). With rho = 1 it is the lambda-return.
 

@@ -15,7 +15,7 @@ ILLEGAL = -1e9  # logit of an illegal action: probability exactly 0 in float32, 
 
 
 def signed_hyperbolic(x: Array) -> Array:
-    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x: raw rewards and values to the units of the losses.
+    """Compute h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x: raw rewards and values to the units of the losses.
 
     Written as x / (sqrt(|x| + 1) + 1) + eps x, which is the same number with no cancellation near 0 and with
     the right derivative at 0 (the printed form has none there).
@@ -25,7 +25,7 @@ def signed_hyperbolic(x: Array) -> Array:
 
 
 def signed_parabolic(x: Array) -> Array:
-    """h^-1, the exact inverse of `signed_hyperbolic`.
+    """Compute h^-1, the exact inverse of `signed_hyperbolic`.
 
     The usual form subtracts nearly equal numbers and loses four digits around 1, as much as a one-step
     advantage is worth. With w = 2 x / (sqrt(1 + 4 eps (|x| + 1 + eps)) + 1 + 2 eps) it is w (2 + |w|).
@@ -37,7 +37,7 @@ def signed_parabolic(x: Array) -> Array:
 
 
 def two_hot(x: Array, bins: int, bins_max: float) -> Array:
-    """Probabilities on the two nearest of `bins` evenly spaced atoms in [-bins_max, bins_max], with mean x.
+    """Return probabilities on the two nearest of `bins` evenly spaced atoms in [-bins_max, bins_max], with mean x.
 
     Args:
       x: [...] scalars in the units of the atoms; clipped to their range.
@@ -56,12 +56,12 @@ def two_hot(x: Array, bins: int, bins_max: float) -> Array:
 
 
 def to_categorical(x: Array, bins: int, bins_max: float) -> Array:
-    """The categorical form [..., bins] of raw rewards or values [...], which are transformed first (N8)."""
+    """Transform raw rewards or values [...] and return their categorical form [..., bins] (N8)."""
     return two_hot(signed_hyperbolic(x), bins, bins_max)
 
 
 def shift_categorical(probs: Array, shift: Array, scale: Array, bins_max: float) -> Array:
-    """The distribution of shift + scale X, projected onto the atoms (Bellemare et al. 2017, section 4).
+    """Return the distribution of shift + scale X, projected onto the atoms (Bellemare et al. 2017, section 4).
 
     Args:
       probs: [..., bins] of X in categorical form, whose atoms are raw numbers after the inverse transform.
@@ -81,7 +81,7 @@ def shift_categorical(probs: Array, shift: Array, scale: Array, bins_max: float)
 
 
 def from_logits(logits: Array, bins_max: float) -> Array:
-    """Raw scalars [...] of categorical logits [..., bins]: the mean over the atoms, then the inverse transform."""
+    """Return raw scalars [...] of categorical logits [..., bins]: mean over the atoms, then inverse transform."""
     chex.assert_type(logits, float)
     chex.assert_rank(logits, set(range(1, 9)))
     atoms = jnp.linspace(-bins_max, bins_max, logits.shape[-1])
@@ -91,7 +91,7 @@ def from_logits(logits: Array, bins_max: float) -> Array:
 
 
 def scale_gradient(x: Any, gate: Any) -> Any:
-    """x forward, `gate` times its gradient backward, on every leaf of a tree.
+    """Return x, with `gate` times its gradient in the backward pass, on every leaf of a tree.
 
     A Python 0 or 1 decides at trace time, so that no backward pass is built for a closed gate; a traced gate may be
     a `vmap` axis.
@@ -105,50 +105,50 @@ def scale_gradient(x: Any, gate: Any) -> Any:
 
 
 def masked_logits(logits: Array, legal: Array) -> Array:
-    """Logits [..., A] with the illegal actions (legal [..., A] False) at probability 0."""
+    """Return logits [..., A] with the illegal actions (legal [..., A] False) at probability 0."""
     chex.assert_equal_shape([logits, legal])
     chex.assert_type([logits, legal], [float, bool])
     return jnp.where(legal, logits, ILLEGAL)
 
 
 def with_uniform(probs: Array, legal: Array, share: Scalar) -> Array:
-    """A policy [..., A] in which a share of the actions is drawn uniformly from the legal ones [..., A]."""
+    """Mix a policy [..., A] with a share of uniform actions among the legal ones [..., A]."""
     chex.assert_equal_shape([probs, legal])
     chex.assert_type([probs, legal], [float, bool])
     return (1.0 - share) * probs + share * legal.astype(probs.dtype) / count_legal(legal, probs.dtype)
 
 
 def count_legal(legal: Array, dtype: Any) -> Array:
-    """How many actions are legal, [..., 1] in a float type, of legal [..., A]."""
+    """Count the legal actions [..., 1] of legal [..., A], in a float type."""
     return jnp.sum(legal, axis=-1, keepdims=True).astype(dtype)
 
 
 def init_moment() -> Moment:
-    """The moment before any update."""
+    """Return the moment before any update."""
     return Moment(nu=jnp.zeros(()), decay_product=jnp.ones(()))
 
 
 def update_moment(moment: Moment, mean_square: Array, decay: Scalar) -> Moment:
-    """nu <- beta nu + (1 - beta) E[x^2]; uncentred, as in Muesli section 4.5."""
+    """Update nu <- beta nu + (1 - beta) E[x^2]; uncentred, as in Muesli section 4.5."""
     chex.assert_rank([moment.nu, mean_square], 0)
     return Moment(decay * moment.nu + (1.0 - decay) * mean_square, decay * moment.decay_product)
 
 
 def moment_scale(moment: Moment) -> Array:
-    """sigma = sqrt(nu / (1 - beta^n) + eps), after at least one update: the first gives sqrt(E[x^2] + eps)."""
+    """Compute sqrt(nu / (1 - beta^n) + eps), after at least one update: the first gives sqrt(E[x^2] + eps)."""
     chex.assert_rank(moment, 0)
     return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + MOMENT_EPSILON)
 
 
 class Counted(NamedTuple):
-    """Entries that a mean is over. mask: bool or 0/1 [..., T, B].   size: [...] how many, see `count_masks`."""
+    """Mask of a mean, and its size. mask: bool or 0/1 [..., T, B].   size: [...] entries, see `count_masks`."""
 
     mask: Array
     size: Array
 
 
 def count_masks(masks: Tree, axis: str | None = None) -> Tree:
-    """A `Counted` for every mask [T, B] or [K, T, B] of a tree, the latter counted step by step.
+    """Make a `Counted` of every mask [T, B] or [K, T, B] of a tree, the latter counted step by step.
 
     With `axis`, the devices along that mesh axis share the work, and the count is their mean count, so that the mean of
     the devices' results is the mean over all entries, however unevenly they are spread. All counts are one message.
@@ -158,7 +158,7 @@ def count_masks(masks: Tree, axis: str | None = None) -> Tree:
 
 
 def masked_mean(x: Array, mask: Array, size: Array | None = None) -> Array:
-    """Mean of x over the entries where mask (bool or 0/1, same shape) holds; 0 where none does.
+    """Average x over the entries where mask (bool or 0/1, same shape) holds; 0 where none does.
 
     size: [] what the sum is divided by, the entries of this mask unless given.
     """
@@ -171,7 +171,7 @@ def masked_mean(x: Array, mask: Array, size: Array | None = None) -> Array:
 
 
 def mean_over(x: Array, over: Counted) -> Array:
-    """Mean over roots: [T, B] -> [], or step by step [K, T, B] -> [K]. x may come with these axes flattened."""
+    """Average over roots: [T, B] -> [], or step by step [K, T, B] -> [K]. These axes of x may be flattened."""
     x = jnp.reshape(x, over.mask.shape)
     return jax.vmap(masked_mean)(x, *over) if over.size.ndim else masked_mean(x, *over)
 
@@ -187,7 +187,7 @@ def flat(x: Any) -> Any:
 
 
 def importance_ratio(logits: Array, logits_mu: Array, action: Array) -> Array:
-    """rho = pi(a|s) / mu(a|s) [...] from logits [..., A] of both policies and actions int [...]."""
+    """Compute rho = pi(a|s) / mu(a|s) [...] from logits [..., A] of both policies and actions int [...]."""
     return jnp.exp(at_action(jax.nn.log_softmax(logits), action) - at_action(jax.nn.log_softmax(logits_mu), action))
 
 
@@ -206,7 +206,7 @@ def device_sum(tree: Tree, axis: str | None) -> Tree:
 
 
 def device_mean(tree: Tree, axis: str | None) -> Tree:
-    """Mean over the devices along a mesh axis; the tree itself without one."""
+    """Average over the devices along a mesh axis; the tree itself without one."""
     if axis is None:
         return tree
     return jax.tree.map(lambda x: x / jax.lax.axis_size(axis), device_sum(tree, axis))

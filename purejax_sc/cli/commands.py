@@ -252,7 +252,7 @@ def _tabular_help(context: click.Context, option: click.Parameter, asked: bool) 
 def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None, quiet: bool) -> None:
     """Run the paper's tabular study: all methods on random MDPs, with curves, paired scores and figures.
 
-    KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=action. A comma list sweeps it, as in
+    KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=policy. A comma list sweeps a rate, as in
     alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods.
     """
     directory = out or Path("runs") / f"tabular_{task}"

@@ -1,7 +1,7 @@
 """Neural networks: `make_model` turns a kind of network into the pure functions of `types.Model`.
 
-A kind is one file: its options, its modules, and a `parts.Kind` that the table `config.networks.KINDS` names. It makes
-`parts.Parts`: an encoder, a dynamics module, what the heads read and which head they are. Everything else is shared.
+A kind is one file: its options, its modules, and a `parts.Kind` that the table `config.networks.KINDS` names. It builds
+`parts.Parts`: encoder, dynamics and heads. Everything else is shared.
 """
 
 from collections.abc import Callable
@@ -21,17 +21,17 @@ from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tr
 POLICY_INIT = nn.initializers.truncated_normal(1e-2)  # near-uniform at the start
 # Rewards and values start at exactly 0: with atoms up to +-300, small random logits are worth a whole unit of reward.
 SCALAR_INIT = nn.initializers.zeros
-DECODER = "reconstruction"  # of the dynamics' parameters: an agent without has the parts that it always had
+DECODER = "reconstruction"  # key of the decoder's parameters among those of the dynamics
 
 
 def make_model(config: Config, spec: EnvSpec) -> Model:
-    """The model that `config.network` describes, for an environment. Raises ConfigError on impossible sizes."""
-    read = _make_reading(config, spec)
+    """Build the model that `config.network` describes, for an environment. Raises ConfigError on impossible sizes."""
+    read = _make_input(config, spec)
     seen = spec._replace(obs_shape=jax.eval_shape(read, jax.ShapeDtypeStruct(spec.obs_shape, spec.obs_dtype)).shape)
     parts = kind_of(config.network.kind).make(config.network, seen)
     heads = _make_heads(parts, spec.num_actions, config.muesli)
     decoder = _make_decoder(parts, config, seen)
-    # Typed loosely, because flax's own type of `apply` allows for mutable collections, which nothing here has.
+    # Typed loosely: flax's type of `apply` allows for mutable collections, which these modules do not have.
     encoder: Callable[..., Any] = parts.encoder.apply
     apply_dynamics: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = heads.policy.apply
@@ -50,7 +50,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         z_next = transition(dynamics, z, a)
         return z_next, scalar(reward, parts.read(z_next))
 
-    def policy_and_rules(params: Tree, z: Array) -> tuple[Array, Array]:
+    def policy_and_legal(params: Tree, z: Array) -> tuple[Array, Array]:
         logits, legal = jnp.split(policy(params, parts.read(z)), 2, axis=-1)
         return logits, legal
 
@@ -67,12 +67,12 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         decode=partial(from_logits, bins_max=config.muesli.bins_max),
         reconstruct=decoder and partial(_reconstruct, parts, decoder),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
-        rules=policy_and_rules if config.muesli.legal else None,
+        rules=policy_and_legal if config.muesli.legal else None,
     )
 
 
 class _Heads(NamedTuple):
-    """Modules hold no parameters: one serves three heads of rewards and values, and often both of policies."""
+    """Head modules. They hold no parameters: one serves the reward and both values, and often both policies."""
 
     scalar: nn.Module
     policy: nn.Module
@@ -81,16 +81,16 @@ class _Heads(NamedTuple):
 
 def _make_heads(parts: Parts, num_actions: int, muesli: MuesliConfig) -> _Heads:
     at_root = parts.policy_head or parts.head
-    said = 2 if muesli.legal else 1  # of an action: how likely it is taken, and whether it is legal
+    logits = 2 if muesli.legal else 1  # per action: of the policy, and of being legal
     return _Heads(
         scalar=parts.head(muesli.bins, SCALAR_INIT),
-        policy=(parts.model_policy or at_root)(said * num_actions, POLICY_INIT),
+        policy=(parts.model_policy or at_root)(logits * num_actions, POLICY_INIT),
         root_policy=at_root(num_actions, POLICY_INIT),
     )
 
 
-def _make_reading(config: Config, spec: EnvSpec) -> Callable[[Array], Array]:
-    """What of frames [..., *obs_shape] the network reads. Raises ConfigError for what there is not."""
+def _make_input(config: Config, spec: EnvSpec) -> Callable[[Array], Array]:
+    """Build the function that crops frames [..., *obs_shape] and selects planes. Raises ConfigError."""
     reads, crop, (*image, most) = config.network.reads, config.network.crop, spec.obs_shape or (0,)
     if reads is not None and (not reads or len(set(reads)) < len(reads) or max(reads) >= most):
         raise ConfigError(
@@ -111,7 +111,7 @@ def _make_reading(config: Config, spec: EnvSpec) -> Callable[[Array], Array]:
 
 
 def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | None:
-    """What shows the first planes that are read, None if nothing has to be shown. Raises ConfigError."""
+    """Build the decoder of the first planes of the input; None without reconstruction. Raises ConfigError."""
     planes, (*points, most) = config.muesli.reconstruct, spec.obs_shape or (0,)
     if not planes:
         return None
@@ -129,20 +129,20 @@ def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | No
 
 
 def _reconstruct(parts: Parts, decoder: nn.Module, dynamics: Any, z: Array) -> Any:
-    """What the decoder reads of the model's states z [M, ...]."""
+    """Decode the model's states z [M, ...]."""
     return decoder.apply({"params": dynamics[DECODER]}, parts.read(z))
 
 
 def _init(parts: Parts, heads: _Heads, decoder: nn.Module | None, spec: EnvSpec, key: Key) -> Params:
-    """Parameters of every part, each from its own key."""
+    """Initialise every part from its own key."""
     key_encoder, key_dynamics, key_reward, key_value, key_root_value, key_policy, key_root_policy = jax.random.split(
         key, len(Params._fields)
     )
     (e, _), encoder = parts.encoder.init_with_output(key_encoder, _dummy_observation(spec), parts.initial_carry(1))
     e, a = e[0], jnp.zeros((1, spec.num_actions))
-    # `start` may have parameters of its own, so both methods of the dynamics run.
+    # Run both methods of the dynamics: `start` may have parameters too.
     z, dynamics = parts.dynamics.init_with_output(key_dynamics, e, a, method=lambda m, e, a: m(m.start(e), a))
-    if decoder:  # from a key of its own: the rest is as without
+    if decoder:  # a separate key: the other parameters do not depend on the decoder
         key_decoder = jax.random.fold_in(key, len(Params._fields))
         dynamics = {**dynamics, DECODER: decoder.init(key_decoder, parts.read(z))["params"]}
     return Params(
@@ -157,7 +157,7 @@ def _init(parts: Parts, heads: _Heads, decoder: nn.Module | None, spec: EnvSpec,
 
 
 def _dummy_observation(spec: EnvSpec) -> Observation:
-    """An observation [1, 1, ...] of the right shapes and types."""
+    """Return an observation [1, 1, ...] of the right shapes and types."""
     return Observation(
         frame=jnp.zeros((1, 1, *spec.obs_shape), spec.obs_dtype),
         legal=jnp.ones((1, 1, spec.num_actions), bool),

@@ -25,9 +25,9 @@ MakeConv = Callable[..., nn.Conv]  # `conv` with its form and dtype, as modules 
 WIDEST_TILE = 4  # output columns of a banded product
 # Where bands beat plain patches on a CPU: with few channels the patches of single columns make narrow products.
 NARROW, FEW_CHANNELS = 16, 32
-# Where whole images beat both: on boards of few points a third of a 3x3 kernel's matrix is not zero, and what is
-# multiplied in vain costs less than copies of patches, unless these are of very few channels. The matrix has to be made
-# first, which only many images are worth: not the few that act, whose search takes such a step many times.
+# Where whole images beat both: on small boards a third of the matrix of a 3x3 kernel is not zero, and multiplying the
+# zeros costs less than copying patches, unless these have very few channels. Building the matrix pays only for many
+# images, not for the few of an acting search.
 SMALL_BOARD, SMALL_IMAGE, CHANNELS_TO_COPY = 49, 400, 8  # points; numbers before and after; channels
 MANY_IMAGES = 128
 
@@ -40,7 +40,7 @@ def conv(features: int, kernel_size: tuple[int, int] = (3, 3), *, form: Form = "
     """
 
     def convolve(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding, **_: Any) -> Array:
-        return FORMS[form](x, kernel, strides, padding)  # the rest are defaults of flax
+        return FORMS[form](x, kernel, strides, padding)  # flax's other arguments have their defaults
 
     return nn.Conv(features, kernel_size, conv_general_dilated_cls=lambda: convolve, **options)
 
@@ -51,7 +51,7 @@ def auto_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Paddin
     form = FORMS[choose_form(images, height, width, kernel.shape)]
     if kernel.shape[1] == 1:
         return form(x, kernel, strides, padding)
-    # both are traced, and all but one are dropped when the platform is known
+    # both are traced; the program keeps the one of its platform
     on_cpu, elsewhere = (partial(each, strides=strides, padding=padding) for each in (form, lax_conv))
     return jax.lax.platform_dependent(x, kernel, cpu=on_cpu, default=elsewhere)
 
@@ -79,11 +79,11 @@ def matmul_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
     x, rows, columns = _pad(x, kernel, strides, padding)
 
     def shifted(i: int, j: int) -> Array:
-        """What entry (i, j) of the kernel meets at every output position."""
+        """Slice the inputs that entry (i, j) of the kernel multiplies, for every output."""
         last_row, last_column = i + (rows - 1) * strides[0], j + (columns - 1) * strides[1]
         return x[:, i : last_row + 1 : strides[0], j : last_column + 1 : strides[1]]
 
-    # In the order of the kernel's own axes, so that the kernel only needs a reshape.
+    # in the order of the kernel's axes, so that the kernel only needs a reshape
     patches = jnp.concatenate([shifted(i, j) for i in range(height) for j in range(width)], axis=-1)
     return _product(patches, kernel.reshape(-1, features).T)
 
@@ -92,7 +92,7 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
     """Convolve by a product of windows, each the receptive field of a tile of neighbouring output columns, and the
     kernel spread into a band matrix [tile features, h span C], where span is the width of a window.
 
-    This multiplies some zeros, but copies less of x than patches do, in longer pieces, and the product is broader.
+    This multiplies some zeros, but copies less of x than patches do, in longer pieces, and the product is wider.
     """
     height, width, _, features = kernel.shape
     x, rows, columns = _pad(x, kernel, strides, padding)
@@ -103,7 +103,7 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
     band = jnp.einsum("jwo,ijcf->ofiwc", place.astype(kernel.dtype), kernel).reshape(tile * features, -1)
 
     def seen(i: int, first: int) -> Array:
-        """What row i of the band meets in every window that starts at column `first`."""
+        """Slice the inputs of row i of the band, for every window that starts at column `first`."""
         window = x[:, i : i + (rows - 1) * strides[0] + 1 : strides[0], first : first + span]
         return window.reshape(*window.shape[:2], -1)
 
@@ -115,7 +115,7 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
 def dense_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
     """Convolve by a product of whole images and the kernel spread into a matrix [H' W' features, H W C].
 
-    This copies nothing of x, but most of the matrix is zero: it pays on boards of few points.
+    This copies nothing of x, but most of the matrix is zero: it pays on small boards.
     """
     pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
     # places[i, p, o]: entry i of the kernel meets row (column) p of the image for row (column) o of the output.

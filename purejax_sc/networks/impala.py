@@ -15,32 +15,32 @@ from purejax_sc.types import Array, EnvSpec, Observation, Tree
 
 
 class TorsoOptions(NetworkConfig):
-    """Of IMPALA's residual network."""
+    """Options of IMPALA's residual network."""
 
     width: Positive = 128
-    """Of what the residual network returns: the latent of resnet, the input of the LSTM of impala, and its units."""
+    """Outputs of the residual network: the latent of resnet; for impala the input of its LSTM, and the LSTM's units."""
     channels: tuple[Positive, ...] = (16, 16)
-    """Of each section of residual blocks."""
+    """Channels of each section of residual blocks."""
     strides: tuple[Positive, ...] | None = None
-    """Of each section's max-pooling; null is 2 everywhere."""
+    """Strides of each section's max-pooling; null is 2 everywhere."""
     patch: Positive = 1
-    """Squares of so many pixels a side become channels before all else."""
+    """Side of the squares of pixels that become channels at the input."""
     conv: Form = "auto"
     """Form of the convolutions; auto picks the fastest."""
 
 
 class ImpalaOptions(TorsoOptions):
-    """A torso and an LSTM; 512 of its units in Muesli."""
+    """Options of a torso with an LSTM of `width` units (512 in Muesli)."""
 
     kind: str = "impala"
     model_width: Positive = 1024
     """Units of the model's LSTM."""
     remat: bool = False
-    """One time step of frames at a time, recomputed in the backward pass: memory / T."""
+    """Recompute the torso one time step at a time in the backward pass: its activations take 1 / T of the memory."""
 
 
 class LSTM(nn.Module):
-    """One step, ((cell, hidden), x) -> ((cell, hidden), hidden), all [M, units]. The forget gate starts open (+1)."""
+    """LSTM step, ((cell, hidden), x) -> ((cell, hidden), hidden), all [M, units]. The forget gate has a bias of 1."""
 
     units: int
     dtype: Dtype | None = None
@@ -56,7 +56,7 @@ class LSTM(nn.Module):
 
 
 def patches(x: Array, side: int) -> Array:
-    """Squares of pixels as channels: [M, H, W, C] -> [M, H / side, W / side, side * side * C]."""
+    """Turn squares of pixels into channels: [M, H, W, C] -> [M, H / side, W / side, side * side * C]."""
     m, height, width, channels = x.shape
     x = x.reshape(m, height // side, side, width // side, side, channels)
     return jnp.swapaxes(x, 2, 3).reshape(m, height // side, width // side, side * side * channels)
@@ -86,7 +86,7 @@ class ImpalaTorso(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """A torso, then an LSTM over time that also reads the previous action and reward. e is its hidden state."""
+    """Torso, then an LSTM over time that also reads the previous action and reward. e is its hidden state."""
 
     torso: nn.Module
     units: int
@@ -103,17 +103,17 @@ class RecurrentEncoder(nn.Module):
 
         def read(lstm: LSTM, carry: Tree, inputs: tuple[Array, Array]) -> tuple[Tree, Array]:
             x, first = inputs
-            # Before the observation is read, so that nothing of the last episode leaks into this one.
+            # reset before the observation is read, so that nothing leaks from the last episode into this one
             return lstm(jax.tree.map(lambda s: jnp.where(first[:, None], 0.0, s), carry), x)
 
-        # Only the LSTM waits for its past: the torso above may see all T * B frames as one batch.
+        # Only the LSTM is sequential: the torso above may see all T * B frames as one batch.
         scan = nn.scan(read, variable_broadcast="params", split_rngs={"params": False})
         carry, e = scan(LSTM(self.units, self.dtype, name="lstm"), carry, (x, obs.first))
         return e, carry
 
 
 class RecurrentDynamics(nn.Module):
-    """An LSTM fed with the action. z [M, 2 * units] is its cell and hidden state side by side."""
+    """LSTM that reads the action. z [M, 2 * units] is its cell and hidden state side by side."""
 
     units: int
     dtype: Dtype | None = None
@@ -133,7 +133,7 @@ class RecurrentDynamics(nn.Module):
 
 
 def make_torso(network: TorsoOptions, spec: EnvSpec) -> ImpalaTorso:
-    """Raises ConfigError where it does not fit the frames."""
+    """Build the torso. Raises ConfigError where it does not fit the frames."""
     height, width = image_shape(network, spec)
     if height % network.patch or width % network.patch:
         raise ConfigError(
@@ -150,7 +150,7 @@ def make_torso(network: TorsoOptions, spec: EnvSpec) -> ImpalaTorso:
 
 
 def make_impala(network: ImpalaOptions, spec: EnvSpec) -> Parts:
-    """The paper's deep residual network and LSTM, and an LSTM model whose hidden half the heads read."""
+    """Build the paper's deep residual network and LSTM, and an LSTM model whose hidden half the heads read."""
     torso = make_torso(network, spec)
     return Parts(
         encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat, network.precision),

@@ -13,8 +13,8 @@ from purejax_sc.networks.conv import Form, MakeConv, conv
 from purejax_sc.networks.parts import NORM_EPSILON, FeedForward, Head, Kind, Parts, image_shape
 from purejax_sc.types import Array, EnvSpec
 
-HEAD_PLANES = 8  # of the 1x1 convolution that opens a head
-ACTION_PLANES = 8  # that each action has of its own, where actions are no places
+HEAD_PLANES = 8  # of the 1x1 convolution at the start of a head
+ACTION_PLANES = 8  # features of each action, where actions are not places on the board
 
 
 class MuzeroOptions(NetworkConfig):
@@ -30,37 +30,36 @@ class MuzeroOptions(NetworkConfig):
 
 
 def min_max(z: Array) -> Array:
-    """Each example of z [M, H, W, C] scaled to [0, 1] over all of its entries (MuZero, appendix G)."""
+    """Scale each example of z [M, H, W, C] to [0, 1] over all of its entries (MuZero, appendix G)."""
     low = jnp.min(z, axis=(1, 2, 3), keepdims=True)
     high = jnp.max(z, axis=(1, 2, 3), keepdims=True)
     return (z - low) / (high - low + NORM_EPSILON)
 
 
 def board_norm() -> nn.LayerNorm:
-    """Zero mean and unit variance per example over all of z [M, H, W, C], and a scale and a bias per channel.
+    """Build a layer norm over all of an example of z [M, H, W, C], with a scale and a bias per channel.
 
-    Norms per point would make an empty point as loud as a fight; scales per point would undo the weight sharing of
-    convolutions.
+    Statistics per point would amplify empty points; scales per point would undo the weight sharing of convolutions.
     """
     return nn.LayerNorm(reduction_axes=(1, 2, 3), feature_axes=-1)
 
 
 def points_of(num_actions: int, height: int, width: int) -> int:
-    """How many of the actions are a point of the board each: all, or all but a pass, or none."""
+    """Return how many actions are a point of the board each: all, all but a pass, or none."""
     points = height * width
     return points if num_actions in (points, points + 1) else 0
 
 
 def are_places(num_actions: int, height: int, width: int) -> bool:
-    """Whether the actions say where something happens: at a point of the board, or in a column."""
+    """Return whether each action is a place: a point of the board, or a column."""
     return points_of(num_actions, height, width) > 0 or num_actions == width
 
 
 def action_planes(a: Array, height: int, width: int) -> Array:
-    """The action vector a [M, A], of actions that are places, as planes [M, height, width, P].
+    """Encode the action vector a [M, A], of actions that are places, as planes [M, height, width, P].
 
-    On a board with one action per point, and perhaps a pass (A = height * width, or one more): a plane of stones and a
-    constant plane for the pass. Where A = width, as in connect four, a constant plane per action and one of the column.
+    With one action per point and perhaps a pass (A = height * width, or one more): a plane of stones, and a constant
+    plane for the pass. With A = width, as in connect four: a constant plane per action, and a plane of the column.
     """
     placed, board = points_of(a.shape[1], height, width), (a.shape[0], height, width)
     anywhere = a[:, placed:]
@@ -88,7 +87,7 @@ class PlaneTower(nn.Module):
 
 
 class PlaneTorso(nn.Module):
-    """A convolution and a tower, [M, H, W, C] -> [M, H, W, planes]."""
+    """Convolution and tower, [M, H, W, C] -> [M, H, W, planes]."""
 
     planes: int
     blocks: int
@@ -101,11 +100,10 @@ class PlaneTorso(nn.Module):
 
 
 class ChosenBlock(nn.Module):
-    """A residual block of z [M, H, W, planes] in which the action a [M, A] chooses among features: each has its own.
+    """Residual block of z [M, H, W, planes] in which the action a [M, A] selects a block of features of its own.
 
-    What a move does is a product of what is there and of the action, such as a step to the left and no wall there. A
-    sum of both, which planes of the action make of it, takes many more updates to be told apart. So, with * for 3x3
-    convolutions and h for what is seen,
+    The effect of a move is a product of the position and the action (a step left, if there is no wall). Adding planes
+    of the action to those of the position learns it much more slowly. With * for 3x3 convolutions:
 
         h = relu(K_1 * z) [M, H, W, A, ACTION_PLANES],   z' = z + K_2 * sum_a a h_a.
     """
@@ -115,18 +113,18 @@ class ChosenBlock(nn.Module):
 
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
-        of_all = nn.relu(self.conv(a.shape[1] * ACTION_PLANES)(z))  # once for all actions of a look-ahead
-        of_each = of_all.reshape(*z.shape[:3], a.shape[1], ACTION_PLANES)
-        chosen = jnp.sum(of_each * a[:, None, None, :, None], axis=-2)
+        h = nn.relu(self.conv(a.shape[1] * ACTION_PLANES)(z))  # once for all actions of a one-step look-ahead
+        h = h.reshape(*z.shape[:3], a.shape[1], ACTION_PLANES)
+        chosen = jnp.sum(h * a[:, None, None, :, None], axis=-2)
         return z + self.conv(self.planes)(chosen)
 
 
 class PlaneDynamics(nn.Module):
-    """What the action does is added to the latent [M, H, W, planes], and a tower follows.
+    """Add the effect of the action to the latent [M, H, W, planes], then apply a tower.
 
-    It is a convolution of the latent and the action's planes; where actions are no places it is a block that they
-    choose, the first of the blocks. The latent is centred, and goes past the convolution: without either most of what
-    it says of the board is lost in a few steps of a model that has not learned yet, and it learns far more slowly.
+    The effect is a convolution of the latent and the action's planes, or a `ChosenBlock` in place of the first block
+    where actions are not places. The latent is centred and has a skip connection past the convolution: without either,
+    a few steps of an untrained model lose the board, and learning is far slower.
     """
 
     planes: int
@@ -147,10 +145,10 @@ class PlaneDynamics(nn.Module):
 
 
 class ProjectedDynamics(nn.Module):
-    """A model of other planes than the encoder's: a 1x1 convolution leads from e [M, H, W, C] to z [M, H, W, planes].
+    """Model with another number of planes than the encoder: a 1x1 convolution maps e [M, H, W, C] to its planes.
 
-    The encoder runs once for a state, the model for every action that is looked at and for every step of an unroll or
-    of a search: planes of the encoder cost less than planes of the model.
+    The encoder runs once per state, the model at every step of a look-ahead, an unroll or a search. So planes of the
+    encoder cost less than planes of the model.
     """
 
     planes: int
@@ -170,15 +168,15 @@ class ProjectedDynamics(nn.Module):
 
 
 class PlaneHead(nn.Module):
-    """[M, H, W, planes] -> logits [M, outputs]: a 1x1 convolution, then a head on all points together.
+    """Head on planes, [M, H, W, planes] -> logits [M, outputs]: a 1x1 convolution, then a dense head on all points.
 
-    The latent is centred first: of one in [0, 1] the convolution has the sign of its weights' sum, the same on every
-    point of every board, and a third of the rectified planes would be 0 for good.
+    The latent is centred first. On a latent in [0, 1] the convolution would have the sign of the sum of its weights at
+    every point, and a third of the rectified planes would be dead.
 
-    points: of the first outputs, each a point of the board. What is seen at a point is added to its own: that stones
-            go to empty points is learned once, not once for each of them.
-    groups: of the outputs, each as long as the others, which say different things of the same actions. Each has as
-            many planes and hidden units as it would have alone, and `points` of its own.
+    points: number of leading outputs that are a point of the board each. A linear function of the features at a point,
+            shared by all points, is added to its output, so that "stones go to empty points" is learned once.
+    groups: number of equal parts of the outputs, with different logits for the same actions. Each group has the planes,
+            hidden units and `points` of a head of its own.
     """
 
     outputs: int
@@ -194,17 +192,17 @@ class PlaneHead(nn.Module):
         logits = Head(self.outputs, self.init_last, self.groups * self.hidden, self.dtype)(planes)
         if not self.points:
             return logits
-        there = nn.Dense(self.groups, use_bias=False, kernel_init=self.init_last, dtype=jnp.float32)(planes)
-        there = there.reshape(-1, self.points, self.groups).swapaxes(1, 2)
-        elsewhere = self.outputs // self.groups - self.points
-        return logits + jnp.pad(there, ((0, 0), (0, 0), (0, elsewhere))).reshape(-1, self.outputs)
+        pointwise = nn.Dense(self.groups, use_bias=False, kernel_init=self.init_last, dtype=jnp.float32)(planes)
+        pointwise = pointwise.reshape(-1, self.points, self.groups).swapaxes(1, 2)
+        others = self.outputs // self.groups - self.points
+        return logits + jnp.pad(pointwise, ((0, 0), (0, 0), (0, others))).reshape(-1, self.outputs)
 
 
 class TowerHead(nn.Module):
-    """A tower of its own before a head, [M, H, W, C] -> logits [M, outputs].
+    """Tower before a head, [M, H, W, C] -> logits [M, outputs].
 
-    A root's policy reads what the encoder's blocks made of the board for it. A state of the model has to hold the board
-    for all that follows, so that its policy needs blocks that make as much of it.
+    The root's policy has the encoder's blocks to itself. A state of the model must also keep the board for later steps,
+    so its policy needs blocks of its own.
     """
 
     planes: int
@@ -220,7 +218,7 @@ class TowerHead(nn.Module):
 
 
 class PlaneDecoder(nn.Module):
-    """[M, H, W, planes] -> logits [M, H, W, shown]: every point shows what it holds."""
+    """Pointwise decoder, [M, H, W, planes] -> logits [M, H, W, shown]."""
 
     shown: int
 
@@ -230,7 +228,7 @@ class PlaneDecoder(nn.Module):
 
 
 def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
-    """Residual towers on the board for the encoder and for the model (the paper's "6 ResNet blocks" each)."""
+    """Build the residual towers on the board of the encoder and of the model. Raises ConfigError."""
     points = points_of(spec.num_actions, *image_shape(network, spec))
     if len(network.channels) > 2:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What a kind of network is made of, and the pieces that several kinds share."""
+"""Interface of a kind of network, and modules that several kinds share."""
 
 import math
 from collections.abc import Callable
@@ -13,25 +13,23 @@ from flax.typing import Dtype
 from purejax_sc.config import ConfigError, NetworkConfig
 from purejax_sc.types import Array, EnvSpec, Observation, Tree
 
-NORM_EPSILON = 1e-6  # a constant latent is mapped to 0 and not to NaN
-
+NORM_EPSILON = 1e-6  # a constant latent becomes 0, not NaN
 
 MakeHead = Callable[[int, nn.initializers.Initializer], nn.Module]
 
 
 class Parts(NamedTuple):
-    """What a kind of network is made of.
+    """Parts of a network. Optional parts default to the simplest form.
 
     encoder:       module, (Observation [T, B, ...], carry [B, ...]) -> (e [T, B, ...], carry).
     dynamics:      module with `start(e [M, ...]) -> z [M, ...]` and `__call__(z, a [M, A]) -> z_next`.
-    head:          (number of outputs, initialiser of the last layer) -> module, (e or what is read of z) ->
-                   [M, outputs].
-    policy_head:   the same of policies, if it is another.
-    model_policy:  the same of policies after model steps, if it is another than those at the root. With
-                   `muesli.legal` it has twice as many outputs as there are actions: which are legal comes after.
-    decoder:       (number of planes) -> module, what is read of z -> logits [M, *obs_shape[:-1], planes] of an
-                   observation's bits, if it is another than one linear layer.
-    read:          (z) -> what the heads at k >= 1 see.
+    head:          (number of outputs, initialiser of the last layer) -> module, (e or read(z)) -> [M, outputs].
+    policy_head:   the same for policies. Default: head.
+    model_policy:  the same for policies at k >= 1. Default: policy_head. With `muesli.legal` it has two outputs per
+                   action: all logits of the policy, then all logits of being legal.
+    decoder:       (number of planes) -> module, read(z) -> logits [M, *obs_shape[:-1], planes] of the bits of an
+                   observation. Default: one linear layer.
+    read:          (z) -> input of the heads at k >= 1.
     initial_carry: (batch size) -> tree of [B, ...].
     """
 
@@ -46,7 +44,7 @@ class Parts(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A kind of network: a row of `config.networks.KINDS`.
+    """Kind of network: a row of `config.networks.KINDS`.
 
     options: its section of a configuration.
     make:    (options, EnvSpec) -> Parts. Raises ConfigError on impossible sizes.
@@ -57,19 +55,19 @@ class Kind(NamedTuple):
 
 
 def standardise(z: Array) -> Array:
-    """Zero mean and unit variance per example, z [M, N]: keeps latents bounded however often the model is applied."""
+    """Give each example of z [M, N] zero mean and unit variance: latents stay bounded over any number of steps."""
     centred = z - jnp.mean(z, axis=-1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + NORM_EPSILON)
 
 
 def over_time(torso: Callable[[Array], Array], frame: Array) -> Array:
-    """A feed-forward torso [M, ...] -> [M, ...] on frames [T, B, ...], as one batch of T * B."""
+    """Apply a torso [M, ...] -> [M, ...] to frames [T, B, ...], as one batch of T * B."""
     y = torso(frame.reshape(-1, *frame.shape[2:]))
     return y.reshape(*frame.shape[:2], *y.shape[1:])
 
 
 def step_by_step(torso: nn.Module, frame: Array) -> Array:
-    """The same by a scan over T that keeps no activations: the backward pass computes each step's again."""
+    """Do the same by a scan over T that keeps no activations: the backward pass recomputes those of each step."""
 
     def see(torso: nn.Module, carry: tuple[()], frame: Array) -> tuple[tuple[()], Array]:
         return carry, torso(frame)
@@ -79,7 +77,7 @@ def step_by_step(torso: nn.Module, frame: Array) -> Array:
 
 
 class FeedForward(nn.Module):
-    """An encoder that reads one frame at a time and has no carry."""
+    """Encoder that reads one frame at a time and has no carry."""
 
     torso: nn.Module
 
@@ -88,7 +86,7 @@ class FeedForward(nn.Module):
 
 
 class Head(nn.Module):
-    """[M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer.
+    """Head, [M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer.
 
     dtype: of the hidden layer. The last layer is float32, because bfloat16 keeps only two or three digits of a logit.
     """
@@ -107,7 +105,7 @@ class Head(nn.Module):
 
 
 class LinearDecoder(nn.Module):
-    """[M, ...] -> logits [M, *shape]."""
+    """Linear decoder, [M, ...] -> logits [M, *shape]."""
 
     shape: tuple[int, ...]
 
@@ -117,7 +115,7 @@ class LinearDecoder(nn.Module):
 
 
 class ResidualDynamics(nn.Module):
-    """Residual blocks on a flat latent [M, width]; the first of them reads the action."""
+    """Residual blocks on a flat latent [M, width]. The first one reads the action."""
 
     width: int
     blocks: int
@@ -128,7 +126,7 @@ class ResidualDynamics(nn.Module):
 
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
-        # The action has a product of its own: initialised by its own width it is as loud as the latent, and a `vmap`
+        # The action has a layer of its own. Initialised by its own width, it weighs as much as the latent, and a `vmap`
         # over actions (the look-ahead) computes the latent's product once.
         dense = partial(nn.Dense, self.width, dtype=self.dtype)
         x = dense()(z) + dense(use_bias=False)(a)
@@ -138,8 +136,37 @@ class ResidualDynamics(nn.Module):
         return standardise(z)
 
 
+class FlatTorso(nn.Module):
+    """3x3 convolutions and hidden layers, [M, ...] -> standardised latent [M, width]."""
+
+    width: int
+    depth: int
+    dtype: Dtype | None = None
+    channels: tuple[int, ...] = ()
+    conv: Callable[..., nn.Module] = nn.Conv
+
+    @nn.compact
+    def __call__(self, frame: Array) -> Array:
+        x = frame.astype(jnp.float32)
+        for channels in self.channels:
+            x = nn.relu(self.conv(channels)(x))
+        x = x.reshape(x.shape[0], -1)
+        for _ in range(self.depth):
+            x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
+        return standardise(nn.Dense(self.width, dtype=self.dtype)(x))
+
+
+def flat_parts(torso: nn.Module, width: int, model_blocks: int, network: NetworkConfig) -> Parts:
+    """Build the parts of a network with a feed-forward torso and a residual model on a flat latent [M, width]."""
+    return Parts(
+        encoder=FeedForward(torso),
+        dynamics=ResidualDynamics(width, model_blocks, network.precision),
+        head=partial(Head, hidden=network.head_width, dtype=network.precision),
+    )
+
+
 def image_shape(network: NetworkConfig, spec: EnvSpec) -> tuple[int, int]:
-    """Height and width of the frames. Raises ConfigError if they are no images."""
+    """Return height and width of the frames. Raises ConfigError if they are not images."""
     if len(spec.obs_shape) != 3:
         raise ConfigError(
             f"network.kind={network.kind} reads images [height, width, channels], but the observations have the shape"

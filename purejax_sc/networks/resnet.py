@@ -1,18 +1,16 @@
-"""`resnet`: large images in stacks, by the residual network of `impala` without memory, and a residual model."""
-
-from functools import partial
+"""`resnet`: the residual network of `impala` without memory, for stacks of large images, and a residual model."""
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from purejax_sc.config import Repeats
 from purejax_sc.networks.impala import TorsoOptions, make_torso
-from purejax_sc.networks.parts import FeedForward, Head, Kind, Parts, ResidualDynamics, standardise
+from purejax_sc.networks.parts import Kind, Parts, flat_parts, standardise
 from purejax_sc.types import Array, EnvSpec
 
 
 class ResnetOptions(TorsoOptions):
-    """A torso alone."""
+    """Options of a torso without memory."""
 
     kind: str = "resnet"
     model_blocks: Repeats = 1
@@ -20,10 +18,10 @@ class ResnetOptions(TorsoOptions):
 
 
 class Contrasted(nn.Module):
-    """A torso that reads each example [H, W, C] of [M, H, W, C] with zero mean and unit variance.
+    """Torso behind a standardisation of each example [H, W, C] of [M, H, W, C].
 
-    Frames that differ in a few pixels, as Pong's in its ball, differ more for the torso then. For the same reason the
-    latent is not standardised, unlike those of small images: what all frames share would drown the rest.
+    It magnifies differences of a few pixels, as of Pong's ball. For the same reason the latent is not standardised,
+    unlike those of small images: what all frames share would dominate it.
     """
 
     torso: nn.Module
@@ -34,12 +32,8 @@ class Contrasted(nn.Module):
 
 
 def make_resnet(network: ResnetOptions, spec: EnvSpec) -> Parts:
-    """The residual network of `impala` without memory, and a residual model on a flat latent."""
-    return Parts(
-        encoder=FeedForward(Contrasted(make_torso(network, spec))),
-        dynamics=ResidualDynamics(network.width, network.model_blocks, network.precision),
-        head=partial(Head, hidden=network.head_width, dtype=network.precision),
-    )
+    """Build the residual network of `impala` without memory and the residual model on a flat latent."""
+    return flat_parts(Contrasted(make_torso(network, spec)), network.width, network.model_blocks, network)
 
 
 RESNET = Kind(ResnetOptions, make_resnet)

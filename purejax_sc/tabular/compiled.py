@@ -1,4 +1,4 @@
-"""All methods, settings and seeds of one task as one compiled program.
+"""All methods, swept values and seeds of one task as one compiled program.
 
 Axes: N seeds (an MDP, tables and a stream of data each), V variants (the same MDP, tables and stream for all).
 """
@@ -14,9 +14,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from purejax_sc import memory
-from purejax_sc.config import ConfigError
 from purejax_sc.tabular import learner, mdp
-from purejax_sc.tabular.learner import Draw, Readings, State, Variant
+from purejax_sc.tabular.learner import Draw, Static, Variant
 from purejax_sc.tabular.mdp import Mdp
 from purejax_sc.tabular.model import Tables, init_tables
 from purejax_sc.tabular.options import TabularOptions
@@ -26,10 +25,10 @@ BLOCK = 64  # replicas whose tables fit into the cache of a CPU core
 
 
 class World(NamedTuple):
-    """What one seed's replicas share.
+    """MDP, solutions and random stream of one seed, shared by its variants.
 
     mdp, cdf: the MDP and its `mdp.cumulative` [S, A, S].
-    pi:       [S, A] the policy that evaluation follows.
+    pi:       [S, A] the uniform policy, which evaluation follows.
     v_true:   [S] its values.   v_star: [S] optimal values.
     tables:   standard normal values and rewards, and logits of a Dirichlet draw, from which the learned tables start.
     stream:   key of the data.
@@ -44,7 +43,7 @@ class World(NamedTuple):
     stream: Key
 
 
-class Result(NamedTuple):
+class Curves(NamedTuple):
     """Curves of one program. P log points, the first before any iteration.
 
     iterations: int [P].   metrics: name -> [V, N, P].
@@ -62,7 +61,7 @@ class Result(NamedTuple):
 
 
 class Method(NamedTuple):
-    """What tells one variant from another. setting: swept options and noise, as in `alpha_sc=0.3`; may be empty."""
+    """Name of a variant. setting: swept values and noise, as in `alpha_sc=0.3`; may be empty."""
 
     task: str
     model: str
@@ -70,22 +69,22 @@ class Method(NamedTuple):
     setting: str
 
 
-class Record(NamedTuple):
-    """One program's methods [V], the seeds [N], and its curves."""
+class TaskResult(NamedTuple):
+    """Methods [V], seeds [N] and curves of one task."""
 
     methods: list[Method]
     seeds: list[int]
-    result: Result
+    curves: Curves
 
 
-@partial(jax.jit, static_argnames=("states", "actions", "discount", "successors", "policy"))
-def make_worlds(keys: Array, states: int, actions: int, discount: float, successors: str, policy: str) -> World:
+@partial(jax.jit, static_argnames=("states", "actions", "discount"))
+def make_worlds(keys: Array, states: int, actions: int, discount: float) -> World:
     """Draw and solve the MDP of each seed. keys: [N]. Every leaf of the result has a leading axis [N]."""
 
     def make(key: Key) -> World:
-        key_mdp, key_policy, key_tables, key_stream = jax.random.split(key, 4)
-        garnet = mdp.garnet(key_mdp, states, actions, successors)
-        pi = mdp.random_policy(key_policy, states, actions, policy)
+        key_mdp, _, key_tables, key_stream = jax.random.split(key, 4)  # four, so that seeds keep their MDPs
+        garnet = mdp.garnet(key_mdp, states, actions)
+        pi = jnp.full((states, actions), 1.0 / actions)
         v_true = mdp.policy_values(garnet, pi, discount)
         v_star, _ = mdp.optimal_values(garnet, discount)
         tables = init_tables(key_tables, states, actions)
@@ -94,40 +93,39 @@ def make_worlds(keys: Array, states: int, actions: int, discount: float, success
     return jax.vmap(make)(keys)
 
 
-def start(world: World, variant: Variant, trajectories: int = 1) -> State:
-    """The state before the first iteration. Trajectories begin in different states, as far as there are enough."""
+def start(world: World, variant: Variant) -> Tables:
+    """Return the tables before the first iteration."""
     v = variant.v_true * world.v_true + variant.v_noise * world.tables.v
     r = variant.r_true * world.mdp.R + variant.r_noise * world.tables.r
-    return State(Tables(v, r, world.tables.p), jnp.arange(trajectories, dtype=jnp.int32) % len(world.pi))
+    return Tables(v, r, world.tables.p)
 
 
 def advance(
-    states: State, world: World, variants: Variant, first: Array, length: int, batch: int, readings: Readings
-) -> State:
-    """`length` iterations of one seed's variants [V], from iteration `first` on, all on the same stream of data."""
+    tables: Tables, world: World, variants: Variant, first: Array, length: int, batch: int, static: Static
+) -> Tables:
+    """Run `length` iterations of one seed's variants [V], from iteration `first` on, on the same stream of data."""
     keys = jax.vmap(partial(jax.random.fold_in, world.stream))(first + jnp.arange(length))
-    draws = jax.vmap(lambda key: learner.draw(key, batch, len(world.pi)))(keys)
+    draws = jax.vmap(lambda key: learner.make_draw(key, batch, len(world.pi)))(keys)
 
-    def step(states: State, draw: Draw) -> tuple[State, None]:
-        def one(state: State, variant: Variant) -> State:
-            return learner.iterate(state, draw, world.cdf, world.mdp.R, world.pi, variant, readings)
+    def step(tables: Tables, draw: Draw) -> tuple[Tables, None]:
+        def one(tables: Tables, variant: Variant) -> Tables:
+            return learner.iterate(tables, draw, world.cdf, world.mdp.R, world.pi, variant, static)
 
-        return jax.vmap(one)(states, variants), None
+        return jax.vmap(one)(tables, variants), None
 
-    return jax.lax.scan(step, states, draws)[0]
+    return jax.lax.scan(step, tables, draws)[0]
 
 
-def measure(state: State, world: World, variant: Variant, readings: Readings) -> dict[str, Array]:
-    """Metrics of one replica. In control the value is held against that of the policy that it now leads to.
+def measure(tables: Tables, world: World, variant: Variant, control: bool) -> dict[str, Array]:
+    """Compute the metrics of one replica. In control, the learned value is compared with that of the current policy.
 
     relative_error: mean over states of |v_pi - v| / |v_pi|.   ratio_error: sum |v_pi - v| / sum |v_pi|.
     policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy.
     """
-    tables, values = state.tables, {}
-    v_true = world.v_true
-    if readings.control:
-        v_true = mdp.policy_values(world.mdp, learner.act(tables, world.pi, variant, readings), variant.discount)
-        greedy = learner.act(tables, world.pi, variant._replace(epsilon=0.0), readings)
+    values, v_true = {}, world.v_true
+    if control:
+        v_true = mdp.policy_values(world.mdp, learner.act(tables, world.pi, variant, control), variant.discount)
+        greedy = learner.act(tables, world.pi, variant._replace(epsilon=0.0), control)
         values["policy_value"] = jnp.mean(v_true / world.v_star)
         values["greedy_value"] = jnp.mean(mdp.policy_values(world.mdp, greedy, variant.discount) / world.v_star)
     error = jnp.abs(v_true - tables.v)
@@ -137,7 +135,7 @@ def measure(state: State, world: World, variant: Variant, readings: Readings) ->
 
 
 def stack(variants: Sequence[Variant]) -> Variant:
-    """One Variant of arrays [V]."""
+    """Stack variants into one of arrays [V]."""
     return jax.tree.map(lambda *x: jnp.asarray(x, jnp.result_type(float)), *variants)
 
 
@@ -148,7 +146,7 @@ def run(
     variants: Variant,
     num_seeds: int,
     progress: Callable[[int], None] = lambda done: None,
-) -> Result:
+) -> Curves:
     """Run variants [V] on seeds `options.seed`, `options.seed` + 1, ... and keep every `options.log_every`-th point.
 
     Seeds are spread over as many of the local devices as divide their number. Raises ConfigError.
@@ -157,24 +155,23 @@ def run(
       variants: numbers of the methods, every leaf [V].
       progress: called with the number of finished iterations after each log point.
     """
-    _check_lengths(variants)
     keys = jnp.stack([jax.random.key(options.seed + i) for i in range(num_seeds)])
     begin = time.perf_counter()
-    world = make_worlds(keys, options.states, options.actions, options.discount, options.successors, options.policy)
-    begin_states, chunk, observe = _programs(options, options.readings(control), num_seeds)
-    begin_states = memory.compiled(begin_states, (world, variants), "the number of seeds, of methods or of states")
-    states, shared = begin_states(world, variants), _over_devices(world, num_seeds)
-    points = [jax.device_get(observe(states, world, variants))]
-    states = _over_devices(states, num_seeds)
-    chunk = chunk.lower(states, shared, variants, jnp.int32(0)).compile()
+    world = make_worlds(keys, options.states, options.actions, options.discount)
+    first, chunk, observe = _programs(options, options.static(control), num_seeds)
+    first = memory.compiled(first, (world, variants), "the number of seeds, of methods or of states")
+    tables, shared = first(world, variants), _over_devices(world, num_seeds)
+    points = [jax.device_get(observe(tables, world, variants))]
+    tables = _over_devices(tables, num_seeds)
+    chunk = chunk.lower(tables, shared, variants, jnp.int32(0)).compile()
     compiled = time.perf_counter()
     for done in range(0, iterations, options.log_every):
-        states = chunk(states, shared, variants, jnp.int32(done))
-        gathered = jax.device_put(states, jax.local_devices()[0])
+        tables = chunk(tables, shared, variants, jnp.int32(done))
+        gathered = jax.device_put(tables, jax.local_devices()[0])
         points.append(jax.device_get(observe(gathered, world, variants)))
         progress(done + options.log_every)
     seconds = time.perf_counter() - compiled
-    return Result(
+    return Curves(
         iterations=np.arange(len(points)) * options.log_every,
         metrics={name: np.stack([point[name].T for point in points], axis=-1) for name in points[0]},
         min_v_star=np.min(world.v_star, axis=-1),
@@ -185,32 +182,32 @@ def run(
     )
 
 
-def _programs(options: TabularOptions, readings: Readings, num_seeds: int) -> tuple[Any, Any, Any]:
-    """The programs of a run, on states with leading axes [N, V].
+def _programs(options: TabularOptions, static: Static, num_seeds: int) -> tuple[Any, Any, Any]:
+    """Build the programs of a run, on tables with leading axes [N, V].
 
-    begin:   (world, variants) -> states.   observe: (states, world, variants) -> metrics. Both on one device.
-    chunk:   (states, world, variants, iterations done) -> states, which it donates. Seeds are split over the devices.
+    first:   (world, variants) -> tables.   observe: (tables, world, variants) -> metrics. Both on one device.
+    chunk:   (tables, world, variants, iterations done) -> tables, which it donates. Seeds are split over the devices.
     """
-    begin = jax.vmap(jax.vmap(partial(start, trajectories=max(1, readings.trajectories)), (None, 0)), (0, None))
-    observe = jax.vmap(jax.vmap(partial(measure, readings=readings), (0, None, 0)), (0, 0, None))
+    first = jax.vmap(jax.vmap(start, (None, 0)), (0, None))
+    observe = jax.vmap(jax.vmap(partial(measure, control=static.control), (0, None, 0)), (0, 0, None))
 
-    def chunk(states: State, world: World, variants: Variant, done: Array) -> State:
-        step = partial(advance, length=options.log_every, batch=options.batch, readings=readings)
-        size = _block_size(*states.s.shape[:2])
-        blocks = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), (states, world))
-        states = jax.lax.map(lambda x: jax.vmap(step, (0, 0, None, None))(x[0], x[1], variants, done), blocks)
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
+    def chunk(tables: Tables, world: World, variants: Variant, done: Array) -> Tables:
+        step = partial(advance, length=options.log_every, batch=options.batch, static=static)
+        size = _block_size(*tables.v.shape[:2])
+        blocks = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), (tables, world))
+        tables = jax.lax.map(lambda x: jax.vmap(step, (0, 0, None, None))(x[0], x[1], variants, done), blocks)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tables)
 
     seeds, same = PartitionSpec("seeds"), PartitionSpec()
     # devices never wait for each other: nothing is exchanged
     chunk = jax.shard_map(
         chunk, mesh=_mesh(num_seeds), in_specs=(seeds, seeds, same, same), out_specs=seeds, check_vma=False
     )
-    return jax.jit(begin), jax.jit(chunk, donate_argnums=0), jax.jit(observe)
+    return jax.jit(first), jax.jit(chunk, donate_argnums=0), jax.jit(observe)
 
 
 def _block_size(num_seeds: int, num_variants: int) -> int:
-    """How many seeds advance together. On a CPU, as many as keep their tables in the cache of a core."""
+    """Return how many seeds advance together: on a CPU, as many as keep their tables in the cache of a core."""
     if jax.local_devices()[0].platform != "cpu":
         return num_seeds
     return max(n for n in range(1, num_seeds + 1) if num_seeds % n == 0 and (n == 1 or n * num_variants <= BLOCK))
@@ -221,15 +218,7 @@ def _over_devices(tree: Any, num_seeds: int) -> Any:
 
 
 def _mesh(num_seeds: int) -> Mesh:
-    """As many devices as divide the seeds."""
+    """Return a mesh of as many devices as divide the number of seeds."""
     devices = jax.local_devices()
     count = max(n for n in range(1, len(devices) + 1) if num_seeds % n == 0)
     return Mesh(np.array(devices[:count]), ("seeds",))
-
-
-def _check_lengths(variants: Variant) -> None:
-    sizes = {jax.tree_util.keystr(path): np.shape(x) for path, x in jax.tree_util.tree_leaves_with_path(variants)}
-    want = np.shape(variants.td)
-    for name, size in sizes.items():
-        if len(size) != 1 or size != want:
-            raise ConfigError(f"variants{name} has shape {size}: give one number per method, as for td with {want}")

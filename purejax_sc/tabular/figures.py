@@ -1,4 +1,4 @@
-"""The paper's tabular figures, as PNG."""
+"""Figures of the tabular study, as PNG."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from purejax_sc.results import statistics
 from purejax_sc.results.plots import TITLES, color, encode
-from purejax_sc.tabular.compiled import Record
+from purejax_sc.tabular.compiled import TaskResult
 
-# of an update: its name, and its colour
+# update -> its name and colour
 STYLES = {name: (title, color(i)) for i, (name, title) in enumerate((TITLES | {"none": "model-free"}).items())}
 MODELS = {"mle": "MLE model", "ve": "VE model"}
 METRIC = {"evaluation": "relative_error", "control": "policy_value"}
@@ -20,39 +20,39 @@ LABEL = {"evaluation": "relative value error", "control": "policy value / optima
 TITLE = {"evaluation": "Evaluation", "control": "Control"}
 
 
-def draw(records: Sequence[Record], scores: Sequence[dict[str, Any]]) -> dict[str, bytes]:
-    """File name -> PNG of every figure that the records allow. scores: `study.summarise` of all records."""
+def draw_figures(results: Sequence[TaskResult], scores: Sequence[dict[str, Any]]) -> dict[str, bytes]:
+    """Return file name -> PNG of the figures of some tasks. scores: `study.summarise` of all results."""
     images = {}
-    learning = [record for record in records if record.methods[0].task != "noise"]
-    if any(method.setting for record in learning for method in record.methods):
+    noise = {result.methods[0].task: result for result in results}.get("noise")
+    learning = [result for result in results if result is not noise]
+    if any(method.setting for result in learning for method in result.methods):
         images["sweep.png"] = draw_sweep([score for score in scores if score["task"] != "noise"])
     elif learning:
         images["figure2a.png"] = draw_curves(learning)
-    noise = [record for record in records if record.methods[0].task == "noise"]
-    if len(noise) == 1:
-        images["figure5.png"] = draw_noise(noise[0])
+    if noise:
+        images["figure5.png"] = draw_noise(noise)
     return images
 
 
-def draw_curves(records: Sequence[Record]) -> bytes:
-    """Figure 2a: one panel per task and model; medians over seeds with shaded intervals, means dashed."""
-    panels = [(record, model) for record in records for model in dict.fromkeys(m.model for m in record.methods)]
+def draw_curves(results: Sequence[TaskResult]) -> bytes:
+    """Draw figure 2a: one panel per task and model; medians over seeds with shaded intervals, means dashed."""
+    panels = [(result, model) for result in results for model in dict.fromkeys(m.model for m in result.methods)]
     figure = Figure(figsize=(3.6 * len(panels) + 0.4, 3.9), layout="constrained")
-    for axes, (record, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _draw_panel(axes, record, model)
+    for axes, (result, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw_panel(axes, result, model)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return encode(figure, "png")
 
 
-def _draw_panel(axes: Axes, record: Record, model: str) -> None:
-    """The curves of all methods with one kind of model."""
-    task = record.methods[0].task
-    for i, method in enumerate(record.methods):
+def _draw_panel(axes: Axes, result: TaskResult, model: str) -> None:
+    """Draw the curves of all methods with one kind of model."""
+    task = result.methods[0].task
+    for i, method in enumerate(result.methods):
         if method.model == model:
-            _draw_curve(axes, record, i, METRIC[task])
+            _draw_curve(axes, result, i, METRIC[task])
     axes.set(title=f"{TITLE[task]}, {MODELS[model]}", xlabel="iterations", ylabel=LABEL[task])
-    axes.set_xlim(0, record.result.iterations[-1])
+    axes.set_xlim(0, result.curves.iterations[-1])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     if task == "evaluation":
         _logarithmic(axes)
@@ -60,13 +60,13 @@ def _draw_panel(axes: Axes, record: Record, model: str) -> None:
     axes.grid(alpha=0.3)
 
 
-def _draw_curve(axes: Axes, record: Record, i: int, metric: str) -> None:
-    curves, x = record.result.metrics[metric][i], record.result.iterations
-    update = record.methods[i].update
-    # the baseline is a broad band, so that a method that does nothing can be seen on top of it
+def _draw_curve(axes: Axes, result: TaskResult, i: int, metric: str) -> None:
+    curves, x = result.curves.metrics[metric][i], result.curves.iterations
+    update = result.methods[i].update
+    # the baseline is a wide line, so that a method with the same curve can be seen on top of it
     color, width = _color(update), 4.0 if update == "none" else 1.5
     axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width, label=_name(update))
-    # means are carried by the few MDPs with an absorbing state
+    # a few MDPs with an absorbing state dominate the means
     axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width / 3, linestyle="--", alpha=0.6)
     interval = statistics.median_interval(curves)
     if interval is not None:
@@ -74,21 +74,21 @@ def _draw_curve(axes: Axes, record: Record, i: int, metric: str) -> None:
         axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
 
 
-def draw_noise(record: Record) -> bytes:
-    """Figure 5: area under the error against initial noise; below, the paired difference Direct - Dyna."""
+def draw_noise(result: TaskResult) -> bytes:
+    """Draw figure 5: area under the error against initial noise; below, the paired difference Direct - Dyna."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     above, below = figure.subplots(2, 2, sharex="col")
     for column, name in enumerate(("reward", "value")):
-        _draw_noise_of(name, record, above[column], below[column])
+        _draw_noise_of(name, result, above[column], below[column])
     above[1].legend(fontsize="small")
     below[0].legend(fontsize="small")
     return encode(figure, "png")
 
 
-def _draw_noise_of(name: str, record: Record, above: Axes, below: Axes) -> None:
-    """A column of figure 5: noise in the initial reward, or in the initial value."""
-    for shift, model in enumerate(dict.fromkeys(method.model for method in record.methods)):
-        areas, style = _areas(record, name, model), "-" if model == "mle" else "--"
+def _draw_noise_of(name: str, result: TaskResult, above: Axes, below: Axes) -> None:
+    """Draw a column of figure 5: noise in the initial reward, or in the initial value."""
+    for shift, model in enumerate(dict.fromkeys(method.model for method in result.methods)):
+        areas, style = _areas(result, name, model), "-" if model == "mle" else "--"
         for i, (update, (sigmas, area)) in enumerate(areas.items()):
             label = f"{_name(update)}, {MODELS[model]}"
             _draw_bars(above, sigmas, area, 2 * shift + i - 1.5, _color(update), style, label)
@@ -102,10 +102,10 @@ def _draw_noise_of(name: str, record: Record, above: Axes, below: Axes) -> None:
     below.axhline(0.0, color="black", linewidth=0.8)
 
 
-def _areas(record: Record, name: str, model: str) -> dict[str, tuple[list[float], np.ndarray]]:
-    """update -> (noise levels, [levels, N] areas under the error)."""
+def _areas(result: TaskResult, name: str, model: str) -> dict[str, tuple[list[float], np.ndarray]]:
+    """Return update -> (noise levels, [levels, N] areas under the error)."""
     found: dict[str, tuple[list[float], list[np.ndarray]]] = {}
-    for method, curves in zip(record.methods, record.result.metrics["relative_error"], strict=True):
+    for method, curves in zip(result.methods, result.curves.metrics["relative_error"], strict=True):
         noise, _, sigma = method.setting.split()[0].partition("_sigma=")
         if noise == name and method.model == model:
             sigmas, areas = found.setdefault(method.update, ([], []))
@@ -117,7 +117,7 @@ def _areas(record: Record, name: str, model: str) -> dict[str, tuple[list[float]
 def _draw_bars(
     axes: Axes, x: list[float], values: np.ndarray, shift: float, color: str, style: str, label: str
 ) -> None:
-    """Means and intervals of values [points, N] at equal distances, moved sideways by `shift` bars."""
+    """Draw means and intervals of values [points, N] at equal distances, moved sideways by `shift` bars."""
     ticks, interval = np.arange(len(x)), statistics.student_interval(values.T)
     means = _finite(values.mean(axis=1))
     error = None if interval is None else np.abs(np.stack([_finite(bound) for bound in interval]) - means)
@@ -127,7 +127,7 @@ def _draw_bars(
 
 
 def draw_sweep(scores: Sequence[dict[str, Any]]) -> bytes:
-    """Final score against the swept setting, one line per update, one panel per task and model."""
+    """Draw the final score against the swept setting, one line per update, one panel per task and model."""
     panels = list(dict.fromkeys((score["task"], score["model"]) for score in scores))
     settings = list(dict.fromkeys(score["setting"] for score in scores))
     figure = Figure(figsize=(4.2 * len(panels) + 0.4, 4.6), layout="constrained")
@@ -163,7 +163,7 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def _zoom(axes: Axes) -> None:
-    """Let the lines fill the height, but for their first twentieth: wide intervals and the start leave the panel."""
+    """Fit the y-axis to the lines without their first twentieth: wide intervals and the start may leave the panel."""
     curves = np.stack([np.asarray(line.get_ydata(), float) for line in axes.lines])
     settled = curves[:, curves.shape[1] // 20 :]
     if np.isfinite(settled).any():
@@ -173,5 +173,5 @@ def _zoom(axes: Axes) -> None:
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    """NaN instead of infinity: a gap in the line where replicas have diverged."""
+    """Replace infinity by NaN: a gap in the line where replicas have diverged."""
     return np.where(np.isfinite(values), values, np.nan)

@@ -1,8 +1,8 @@
 """One iteration of the tabular algorithm: act, learn from transitions, plan (paper section 3.1).
 
-Everything is written for one learner; `vmap` makes seeds, methods and step sizes. S states, A actions, K planning
-steps. What differs between methods is numbers (`Variant`), so all methods are one program: the gates of `UPDATES`
-and the step sizes, which are zero for what a method does not do.
+Functions are for one learner; `vmap` adds seeds, methods and step sizes. S states, A actions, K planning steps.
+Methods differ in numbers only (`Variant`): the gates of `UPDATES`, and step sizes, which are zero for what a method
+does not do. So all methods are one program.
 
     act       pi: fixed (evaluation), or eps-greedy in q = r + discount P v of the learned tables (control)
     sample    a batch of real transitions
@@ -21,7 +21,7 @@ from purejax_sc.types import Array, Gates, Key, Scalar
 
 
 class Variant(NamedTuple):
-    """The numbers that tell one method from another. Scalars; `vmap` over a leading axis.
+    """Numbers in which methods differ. Scalars; `vmap` over a leading axis.
 
     gates:     where the planning gradient flows; all 0 for the model-free baseline.
     td, reward, mle, ve: step per transition of the grounded updates; `mle` or `ve` is 0.
@@ -45,24 +45,23 @@ class Variant(NamedTuple):
     v_noise: Scalar = 1.0
 
 
-class Readings(NamedTuple):
-    """What decides the shape of the program. See `options` for the choices.
+class Static(NamedTuple):
+    """Choices that shape the program.
 
-    trajectories: of the policy, from which transitions come; 0 for transitions from uniform states.
+    control:   act eps-greedily on the learned model, instead of evaluating a given policy.
+    terms:     squared errors per start state in planning.
+    ve_target: `action` or `policy`, see `equivalence_errors`.
     """
 
     control: bool
-    terms: int = 3
-    expectation: str = "inside"
-    order: str = "joint"
-    ve_target: str = "policy"
-    trajectories: int = 0
+    terms: int
+    ve_target: str
 
 
 class Draw(NamedTuple):
-    """The randomness of one iteration, the same for all methods; B transitions.
+    """Random numbers of one iteration, the same for all methods; B transitions.
 
-    s: int [B] states to start from.   u, w: [B] in [0, 1), which choose the actions and where they lead.
+    s: int [B] states to start from.   u, w: [B] in [0, 1), which choose the actions and the next states.
     """
 
     s: Array
@@ -79,52 +78,41 @@ class Batch(NamedTuple):
     s_next: Array
 
 
-# Random numbers
-
-
-def draw(key: Key, batch: int, num_states: int) -> Draw:
-    """The randomness of one iteration."""
+def make_draw(key: Key, batch: int, num_states: int) -> Draw:
+    """Draw the random numbers of one iteration."""
     key_s, key_u, key_w = jax.random.split(key, 3)
     s = jax.random.randint(key_s, (batch,), 0, num_states)
     return Draw(s, jax.random.uniform(key_u, (batch,)), jax.random.uniform(key_w, (batch,)))
 
 
-def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array, s: Array, uniform: bool) -> tuple[Batch, Array]:
-    """B transitions under pi [S, A]: from uniform states, or the next B / N of each of N trajectories.
+def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array) -> Batch:
+    """Return B transitions under pi [S, A] from uniform states.
+
+    The paper does not say where transitions start. Uniform states cannot get stuck in an absorbing one.
 
     Args:
       cdf: [S, A, S] of the MDP, see `mdp.cumulative`.   rewards: [S, A].
-      s:   int [N], where the trajectories have got to; N divides B.
-
-    Returns:
-      The batch, and where the trajectories have got to (`s` for uniform states).
     """
     cdf_a = jnp.cumsum(pi, axis=-1)[:, :-1]
-    # [B, S, A] where every action would lead from every state: independent of pi, hence shared by all methods
+    # [B, S, A] next state after every action in every state: independent of pi, hence shared by all methods
     outcome = jnp.sum(cdf[None] <= draw.w[:, None, None, None], axis=-1, dtype=jnp.int32)
 
-    def step(s: Array, x: tuple[Array, Array]) -> tuple[Array, Batch]:
-        u, outcome = x
+    def step(s: Array, u: Array, outcome: Array) -> Batch:
         a = jnp.sum(u >= cdf_a[s], dtype=jnp.int32)
-        return outcome[s, a], Batch(s, a, rewards[s, a], outcome[s, a])
+        return Batch(s, a, rewards[s, a], outcome[s, a])
 
-    if uniform:
-        return jax.vmap(step)(draw.s, (draw.u, outcome))[1], s
-    by_time = jax.tree.map(lambda x: jnp.reshape(x, (-1, len(s), *x.shape[1:])), (draw.u, outcome))
-    s, batch = jax.lax.scan(jax.vmap(step), s, by_time)
-    return jax.tree.map(jnp.ravel, batch), s
-
-
-# Learning from transitions
+    return jax.vmap(step)(draw.s, draw.u, outcome)
 
 
 def grounded_update(
     tables: Tables, batch: Batch, rewards: Array, pi: Array, variant: Variant, ve_target: str
 ) -> Tables:
-    """v, r and p moved by a batch: every transition contributes its step at the tables before the batch.
+    """Move v, r and p by a batch: every transition contributes its step at the tables before the batch.
 
-    Two exceptions: visits of one (s, a) move its reward one after the other, and the VE step reads the new v.
-    `rewards` [S, A] stands in for those of the batch, which are deterministic.
+    Steps are summed over the batch, a reading of the paper, which gives rates per transition. Two exceptions: visits of
+    one (s, a) move its reward one after the other, and the VE step reads the new v. `rewards` [S, A] stands in for
+    those of the batch, which are deterministic. The reward moves by alpha (R - r); the rule as printed, alpha (R - R'),
+    is taken to be a typo.
     """
     at_s = jax.nn.one_hot(batch.s, rewards.shape[0])  # [B, S]
     at_sa = at_s[:, :, None] * jax.nn.one_hot(batch.a, rewards.shape[1])[:, None, :]  # [B, S, A]
@@ -144,9 +132,9 @@ def grounded_update(
 
 
 def equivalence_errors(q: Array, v: Array, pi: Array, batch: Batch, at_sa: Array, target: str) -> Array:
-    """[S, A] sum over the batch of the VE error e times its derivative with respect to q = P v.
+    """Sum over the batch the VE error e times its derivative with respect to q = P v, [S, A].
 
-    e = sum_a pi(a|s) q(s, a) - v(s_next), averaged over the policy as printed in the paper; with the target `action`,
+    With the target `policy`, e = sum_a pi(a|s) q(s, a) - v(s_next), as printed in the paper. With `action`,
     e = q(s, a) - v(s_next) for the action taken. v is fixed.
     """
     if target == "action":
@@ -155,60 +143,48 @@ def equivalence_errors(q: Array, v: Array, pi: Array, batch: Batch, at_sa: Array
     return pi * jnp.einsum("bsa,b->s", at_sa, mean[batch.s] - v[batch.s_next])[:, None]
 
 
-# Planning
-
-
-def planning_gradient(tables: Tables, pi: Array, variant: Variant, readings: Readings) -> Tables:
-    """Of `planning_loss` with respect to the tables. pi [S, A] is a constant.
+def planning_gradient(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
+    """Differentiate `planning_loss` with respect to the tables. pi [S, A] is a constant.
 
     Automatic down to the chain that pi induces; from there with dP_pi/dp = pi P (1 - P), which reads P once.
     """
     P = jax.nn.softmax(tables.p)
     chain = induce(tables, P, pi)
-    slope = jax.grad(planning_loss)(chain, pi, variant.gates, variant.discount, readings.terms, readings.expectation)
+    slope = jax.grad(planning_loss)(chain, pi, variant.gates, variant.discount, terms)
     mean = jnp.einsum("sat,st->sa", P, slope.P)
     p = pi[:, :, None] * P * (slope.P[:, None] - mean[:, :, None])
     return Tables(slope.v, pi * slope.r[:, None], p)
 
 
-def planning_update(tables: Tables, pi: Array, variant: Variant, readings: Readings) -> Tables:
-    """One step down the planning loss: `joint`, or `value_first` and then r and p at the new values."""
-    slope = planning_gradient(tables, pi, variant, readings)
-    v = tables.v - variant.plan_v * slope.v
-    if readings.order == "value_first":
-        slope = planning_gradient(tables._replace(v=v), pi, variant, readings)
-    return Tables(v, tables.r - variant.plan_r * slope.r, tables.p - variant.plan_p * slope.p)
+def planning_update(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
+    """Take one step down the planning loss, all tables at once (the paper does not give an order)."""
+    slope = planning_gradient(tables, pi, variant, terms)
+    return Tables(
+        tables.v - variant.plan_v * slope.v,
+        tables.r - variant.plan_r * slope.r,
+        tables.p - variant.plan_p * slope.p,
+    )
 
 
-# The iteration
-
-
-def act(tables: Tables, pi: Array, variant: Variant, readings: Readings) -> Array:
-    """The policy [S, A] that is followed: the given pi in evaluation, eps-greedy on the learned model in control."""
-    if not readings.control:
+def act(tables: Tables, pi: Array, variant: Variant, control: bool) -> Array:
+    """Return the policy [S, A] that is followed: pi in evaluation, eps-greedy on the learned model in control."""
+    if not control:
         return pi
     q = action_values(jax.nn.softmax(tables.p), tables.r, tables.v, variant.discount)
     return epsilon_greedy(q, variant.epsilon)
 
 
-class State(NamedTuple):
-    """tables: what is learned.   s: int [N], where the N trajectories of data have got to; [1] if there are none."""
-
-    tables: Tables
-    s: Array
-
-
 def iterate(
-    state: State, draw: Draw, cdf: Array, rewards: Array, pi: Array, variant: Variant, readings: Readings
-) -> State:
+    tables: Tables, draw: Draw, cdf: Array, rewards: Array, pi: Array, variant: Variant, static: Static
+) -> Tables:
     """Act, learn and plan once.
 
     Args:
       cdf, rewards: of the MDP, see `transitions`.
       pi:     [S, A] the policy that evaluation follows.
     """
-    pi_real = act(state.tables, pi, variant, readings)
-    batch, s = transitions(draw, cdf, rewards, pi_real, state.s, readings.trajectories == 0)
-    tables = grounded_update(state.tables, batch, rewards, pi_real, variant, readings.ve_target)
-    pi_plan = act(tables, pi, variant, readings)
-    return State(planning_update(tables, pi_plan, variant, readings), s)
+    pi_real = act(tables, pi, variant, static.control)
+    batch = transitions(draw, cdf, rewards, pi_real)
+    tables = grounded_update(tables, batch, rewards, pi_real, variant, static.ve_target)
+    pi_plan = act(tables, pi, variant, static.control)
+    return planning_update(tables, pi_plan, variant, static.terms)

@@ -1,4 +1,4 @@
-"""Finite MDPs with known dynamics: drawing them, solving them, and policies. One MDP each; `vmap` for more.
+"""Finite MDPs with known dynamics: sampling, exact solutions and policies. One MDP each; `vmap` for more.
 
 S states, A actions. P: [S, A, S] probabilities, R: [S, A] expected rewards, pi: [S, A] a policy, v: [S], q: [S, A].
 """
@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from purejax_sc.envs.garnet import sample_garnet
 from purejax_sc.types import Array, Key, Scalar
 
-MAX_SWEEPS = 100  # of policy iteration, which needs less than ten
-TIE = 1e-5  # of the largest |q|: an action this little better is not worth a change (float32 would cycle)
+MAX_SWEEPS = 100  # of policy iteration, which needs fewer than ten
+TIE = 1e-5  # gains below this share of the largest |q| do not change the policy (float32 would cycle)
 
 
 class Mdp(NamedTuple):
@@ -22,60 +22,45 @@ class Mdp(NamedTuple):
     R: Array
 
 
-def garnet(key: Key, num_states: int, num_actions: int, successors: str) -> Mdp:
-    """A Garnet MDP. The subset of successors is drawn per `state`, as in the paper, or per `state_action`."""
-    if successors == "state":
-        return Mdp(*sample_garnet(key, num_states, num_actions))
-    # one whole MDP per action, of which action a keeps its own rows
-    keys = jax.random.split(key, num_actions)
-    P, R = jax.vmap(lambda key: sample_garnet(key, num_states, num_actions))(keys)
-    own = jnp.arange(num_actions)
-    return Mdp(jnp.swapaxes(P[own, :, own], 0, 1), R[own, :, own].T)
+def garnet(key: Key, num_states: int, num_actions: int) -> Mdp:
+    """Draw a Garnet MDP. The actions of a state share its subset of successors, as in the paper."""
+    return Mdp(*sample_garnet(key, num_states, num_actions))
 
 
 def cumulative(probs: Array) -> Array:
-    """[S, A, S] cumulative probabilities such that the number of entries <= w ~ U[0, 1) is a draw.
+    """Return cumulative probabilities [S, A, S]. The number of entries <= w ~ U[0, 1) is a draw of the next state.
 
-    Exactly flat at impossible states and exactly 1 at the end, so that rounding never draws an impossible state.
+    They are exactly flat at impossible states and exactly 1 at the end, so rounding never draws an impossible state.
     """
     cdf = jax.lax.cummax(jnp.where(probs > 0.0, jnp.cumsum(probs, axis=-1), 0.0), axis=probs.ndim - 1)
     return cdf / cdf[..., -1:]
 
 
 def absorbing(mdp: Mdp) -> Array:
-    """bool []: does some state lead only to itself, whatever the action?"""
+    """Return bool []: whether some state leads only to itself, whatever the action."""
     return jnp.any(jnp.min(jnp.diagonal(mdp.P, axis1=0, axis2=2), axis=0) > 1.0 - 1e-6)
 
 
-def random_policy(key: Key, num_states: int, num_actions: int, kind: str) -> Array:
-    """The policy [S, A] that evaluation follows: `uniform`, `dirichlet` (a draw per state) or `deterministic`."""
-    if kind == "uniform":
-        return jnp.full((num_states, num_actions), 1.0 / num_actions)
-    if kind == "dirichlet":
-        return jax.random.dirichlet(key, jnp.ones(num_actions), (num_states,))
-    return jax.nn.one_hot(jax.random.randint(key, (num_states,), 0, num_actions), num_actions)
-
-
 def greedy(q: Array) -> Array:
-    """[S, A] all weight on the best action, the first of equals."""
+    """Return the policy [S, A] of the best action, the first of equals."""
     return jax.nn.one_hot(jnp.argmax(q, axis=-1), q.shape[-1], dtype=q.dtype)
 
 
 def epsilon_greedy(q: Array, epsilon: Scalar) -> Array:
-    """[S, A] epsilon shared by all actions, the rest to the best one."""
+    """Return the policy [S, A] that gives epsilon to all actions in equal parts and the rest to the best one."""
     return (1.0 - epsilon) * greedy(q) + epsilon / q.shape[-1]
 
 
 def action_values(probs: Array, r: Array, v: Array, discount: Scalar) -> Array:
-    """q = r + discount P v, for P = probs [S, A, S]."""
+    """Compute q = r + discount P v, for P = probs [S, A, S]."""
     return r + discount * jnp.einsum("sat,t->sa", probs, v)
 
 
 def policy_values(mdp: Mdp, pi: Array, discount: Scalar) -> Array:
-    """v_pi [S], the solution of (I - discount P_pi) v = r_pi, by Gauss-Jordan elimination.
+    """Solve (I - discount P_pi) v = r_pi for v_pi [S] by Gauss-Jordan elimination.
 
-    The matrix is diagonally dominant, so no pivoting is needed. `jnp.linalg.solve` would do as well, but two of its
-    calls in one program can wait for each other for ever on a CPU: each blocks a thread of the pool that it needs.
+    The matrix is diagonally dominant and needs no pivoting. Two batched calls of `jnp.linalg.solve` in one program can
+    deadlock on XLA's CPU thread pool.
     """
     P_pi = jnp.einsum("sa,sat->st", pi, mdp.P)
     r_pi = jnp.sum(pi * mdp.R, axis=-1)
@@ -89,7 +74,7 @@ def policy_values(mdp: Mdp, pi: Array, discount: Scalar) -> Array:
 
 
 def optimal_values(mdp: Mdp, discount: Scalar) -> tuple[Array, Array]:
-    """v* [S] and an optimal policy [S, A], by policy iteration with exact evaluation."""
+    """Return v* [S] and an optimal policy [S, A], by policy iteration with exact evaluation."""
 
     def improve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         pi, _, sweeps = carry

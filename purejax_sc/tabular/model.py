@@ -1,6 +1,6 @@
-"""The learned tables as a `Model`, and the planning loss on the library's own `imagine` and `sc_errors`.
+"""The learned tables as a `Model`, and the planning loss by `imagine` and `sc_errors`.
 
-A latent is a distribution over states, and an action the whole policy: the model takes the expectation itself.
+A latent is a distribution over states and an action is the whole policy: the model takes the expectation itself.
 S states, A actions.
 """
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent.consistency import UPDATES, Rollout, imagine, sc_errors
+from purejax_sc.agent.consistency import UPDATES, imagine, sc_errors
 from purejax_sc.agent.transforms import scale_gradient
 from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar
 
 
 class Tables(NamedTuple):
-    """What is learned. v: [S] values.   r: [S, A] rewards.   p: [S, A, S] logits of the transition probabilities."""
+    """Learned tables. v: [S] values.   r: [S, A] rewards.   p: [S, A, S] logits of the transition probabilities."""
 
     v: Array
     r: Array
@@ -23,7 +23,7 @@ class Tables(NamedTuple):
 
 
 def init_tables(key: Key, num_states: int, num_actions: int) -> Tables:
-    """v, r from N(0, 1); each row of P = softmax(p) from Dirichlet(1, ..., 1)."""
+    """Draw v and r from N(0, 1), and each row of P = softmax(p) from Dirichlet(1, ..., 1)."""
     key_v, key_r, key_p = jax.random.split(key, 3)
     v = jax.random.normal(key_v, (num_states,))
     r = jax.random.normal(key_r, (num_states, num_actions))
@@ -33,7 +33,7 @@ def init_tables(key: Key, num_states: int, num_actions: int) -> Tables:
 
 
 class Induced(NamedTuple):
-    """A model under a policy: a Markov chain with rewards, and the values. v, r: [S].   P: [S, S]."""
+    """Markov reward process of a model under a policy, with the values. v, r: [S].   P: [S, S]."""
 
     v: Array
     r: Array
@@ -41,18 +41,18 @@ class Induced(NamedTuple):
 
 
 def induce(tables: Tables, probs: Array, pi: Array) -> Induced:
-    """The chain of the learned rewards and of probs [S, A, S] = softmax(p) under pi [S, A]."""
+    """Return the chain of the learned rewards and of probs [S, A, S] = softmax(p) under pi [S, A]."""
     return Induced(tables.v, jnp.sum(pi * tables.r, axis=-1), jnp.sum(pi[:, :, None] * probs, axis=1))
 
 
 def as_params(chain: Induced, pi: Array) -> Params:
-    """The parameters of `tabular_model`; the value of an imagined state and of a real one are the same table."""
+    """Return the parameters of `tabular_model`. Imagined and real states share one value table."""
     v, pi = chain.v, jax.lax.stop_gradient(pi)
     return Params((), dynamics=chain.P, reward=chain.r, value=v, root_value=v, policy=pi, root_policy=pi)
 
 
 def tabular_model(num_states: int, num_actions: int) -> Model:
-    """The tables as a `Model`. A latent is a distribution over states [S], and an observation a one-hot state.
+    """Build the `Model` of the tables. A latent is a distribution over states [S], an observation a one-hot state.
 
     An action is the whole policy [S, A], which the parameters of the chain already contain.
     """
@@ -85,46 +85,36 @@ def tabular_model(num_states: int, num_actions: int) -> Model:
     )
 
 
-def roll_out(params: Params, start: Array, steps: int) -> Rollout:
-    """`steps` imagined steps from M roots, start [M, S], under the policy that the parameters of the chain contain.
+def rollout_errors(params: Params, start: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
+    """Compute target - prediction [terms, M] at k = 0 .. terms - 1 of rollouts from M roots, start [M, S].
 
     Linear in a root, which may be any weights of the states: they need not be positive, nor sum to 1.
     """
     pi = params.policy
+    model = tabular_model(*pi.shape)
 
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         return pi, jnp.ones(len(start))  # the model takes the expectation over pi itself, so rho is 1
 
     key = jax.random.key(0)  # nothing is sampled
-    return imagine(tabular_model(*pi.shape), params, start, start @ pi, mu, key, steps)
-
-
-def rollout_errors(params: Params, start: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
-    """[terms, M] target less prediction at k = 0 .. terms - 1 of rollouts from start [M, S]. Linear in a root."""
-    model, rollout = tabular_model(*params.policy.shape), roll_out(params, start, terms)
+    rollout = imagine(model, params, start, start @ pi, mu, key, terms)
     errors = sc_errors(model, params, rollout, discount, gates, lambda_=0.0, root=start)
     return errors.target - errors.prediction
 
 
-def planning_loss(chain: Induced, pi: Array, gates: Gates, discount: Scalar, terms: int, expectation: str) -> Array:
-    """Sum over start states and k = 0 .. terms - 1 of squared one-step errors of the model's own rollouts.
+def planning_loss(chain: Induced, pi: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
+    """Sum the squared one-step errors of the model's rollouts over all start states and k = 0 .. terms - 1.
 
     With D_k = P^k the states after k steps from every start state, V_k = D_k v and T_k = D_k r + discount D_(k+1) v:
+    sum_k |T_k - V_k|^2. The paper leaves open where the expectation is taken: here inside the square, as in its VE
+    loss. This is the error of the expected rollout, so the model also moves V_k for k >= 1.
 
-    expectation `inside`:  (T_k - V_k)^2, the error of the expected rollout. The model also moves V_k for k >= 1.
-    expectation `outside`: E_{s ~ D_k} (T_0(s) - V_0(s))^2, expected errors of the rollout. Where the model would move
-                           V_k, it moves the visits D_k.
-
-    Rollouts are linear in their root, so for a sum over start states one root that weights them stands for all S:
-    `outside` takes one for the visits, `inside` one per term. No D_k is formed.
+    Rollouts are linear in their root, so for a sum over start states one weighted root per term stands for all S, and
+    no D_k is formed.
     """
-    params, every_state = as_params(chain, pi), jnp.eye(len(pi))
-    if expectation == "outside":
-        visits = roll_out(params, jnp.ones((1, len(pi))), terms).z[:-1]
-        squares = rollout_errors(params, every_state, gates, discount, 1)[0] ** 2
-        return jnp.sum(scale_gradient(visits, gates.model) @ squares)
-    if 2 * terms > len(pi):  # of few states a root each is less work
-        return jnp.sum(rollout_errors(params, every_state, gates, discount, terms) ** 2)
+    params = as_params(chain, pi)
+    if 2 * terms > len(pi):  # with few states, one root for each is less work
+        return jnp.sum(rollout_errors(params, jnp.eye(len(pi)), gates, discount, terms) ** 2)
     # Error k from a root with weights w is sum_s w(s) e_k(s). With w = e_k, held fixed, that is the sum of squares, and
     # its gradient is half of theirs. (Its second derivative is not.)
     weights = errors_by_state(jax.lax.stop_gradient(params), discount, terms)
@@ -133,6 +123,6 @@ def planning_loss(chain: Induced, pi: Array, gates: Gates, discount: Scalar, ter
 
 
 def errors_by_state(params: Params, discount: Scalar, terms: int) -> Array:
-    """[terms, S] `rollout_errors` from every state: they are linear in the root, so these are the derivatives in it."""
+    """Return `rollout_errors` from every state [terms, S]: being linear in the root, they are its derivatives."""
     no_gate, anywhere = UPDATES["residual"], jnp.zeros_like(params.value)
     return jax.jacobian(lambda z: rollout_errors(params, z[None], no_gate, discount, terms)[:, 0])(anywhere)

@@ -106,12 +106,8 @@ def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) 
         "    N7: what hyper.latent_noise multiplies.",
     ]
     assert of_study == [
-        "reward_sigmas = [0, 0.5, 1, 2, 4]   [list of numbers from 0] [purejax-sc tabular]",
-        "    Noise study: the reward table starts at the true one + sigma N(0, 1).",
-        "value_sigmas = [0, 0.5, 1, 2, 4, 8, 16, 32]   [list of numbers from 0] [purejax-sc tabular]",
-        "    Noise study: the value table starts at v_pi + sigma N(0, 1).",
         "iterations = null   [integer from 1 or null] [purejax-sc tabular]",
-        "    Of each replica; null for 12,000, and 3,000 in the noise study.",
+        "    Iterations of each replica; null for 12,000, and 3,000 in the noise study.",
     ]
     assert main(["keys", "no such"]) == 2
     assert capsys.readouterr().err == (

@@ -144,7 +144,7 @@ def test_unknown_environments_are_refused_with_the_nearest(name: str, advice: st
     [
         ("stats=3", "unknown key 'stats': did you mean 'states'?"),
         ("alpha_sc=[1],[1]", "alpha_sc=[[1], [1]] repeats a value: drop it"),
-        ("states=1e6", "states=1000000: the tables of one replica would take 14,"),
+        ("states=1e6", "states=1000000: give 1,000 or less"),
     ],
 )
 def test_the_tabular_study_reads_the_same_way(word: str, words: str) -> None:

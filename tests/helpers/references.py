@@ -190,12 +190,12 @@ def muesli_prior(target, batch, hyper):
     return rest * pi + share * behaviour + hyper.prior_uniform * uniform
 
 
-def muesli_targets(cfg, hyper, batch, target, online, moment, actions):
+def muesli_targets(cfg, hyper, batch, target, moment, actions):
     """Targets of Hessel et al., one state and one action at a time.
 
     Args:
       cfg, hyper: the options, and plain numbers.
-      target, online: Heads of the two networks. Nothing is read of the online one.
+      target: Heads of the target network.
       moment: before the update.
       actions: int [N, T + 1, B] draws of the prior, for the sampled estimators.
     """
@@ -303,11 +303,11 @@ def projected(cfg, probs, shift, scale):
     return out
 
 
-def sc_loss(cfg, muesli, live, target, outputs, values, end, end_value, scale):
+def sc_loss(cfg, muesli, live, target, outputs, end, end_value, scale):
     """L_sc (paper Eq. 7) of targets [n, M] and of what is compared with them, logits [n, M, bins].
 
     live: bool [M], the rollouts that count.   end [M, bins], end_value [M]: of the last state.   scale: [n] of a value
-    there.   cfg, muesli: the options.   values: [n, M] means of the logits, which no loss reads.
+    there.   cfg, muesli: the options.
     """
 
     def distance(k, m):
@@ -318,45 +318,3 @@ def sc_loss(cfg, muesli, live, target, outputs, values, end, end_value, scale):
         return categorical_loss(muesli, out, g)  # L12
 
     return np.mean([distance(k, m) for k in range(len(target)) for m in np.flatnonzero(live)])  # L3
-
-
-def tabular_errors(transitions, rewards, values, policy, discount, last):
-    """Errors [last + 1, S] of expected rollouts from every state, k = 0 .. last: (target_k, prediction_k).
-
-    transitions [S, A, S], rewards [S, A], values [S], policy [S, A]. With M the policy's transition matrix and D_k its
-    k-th power: prediction D_k v, target D_k rho + discount D_{k+1} v.
-    """
-    m = np.einsum("sa,sat->st", policy, transitions)
-    rho = np.einsum("sa,sa->s", policy, rewards)
-    powers = [np.linalg.matrix_power(m, k) for k in range(last + 2)]
-    prediction = np.stack([powers[k] @ values for k in range(last + 1)])
-    target = np.stack([powers[k] @ rho + discount * powers[k + 1] @ values for k in range(last + 1)])
-    return target, prediction
-
-
-def tabular_gradients(transitions, rewards, values, policy, discount, last, through_prediction, through_target):
-    """Closed-form gradients of 1/2 sum_k sum_s (target - prediction)^2 to (logits, rewards, values).
-
-    Weights say how much passes through the two sides; with d(z' M^n f)/dM = sum_j ((M')^j z) (M^(n-1-j) f)'.
-    """
-    target, prediction = tabular_errors(transitions, rewards, values, policy, discount, last)
-    delta = target - prediction
-    m = np.einsum("sa,sat->st", policy, transitions)
-    rho = np.einsum("sa,sa->s", policy, rewards)
-
-    def power(n):
-        return np.linalg.matrix_power(m, n)
-
-    b = sum(power(k).T @ delta[k] for k in range(last + 1))
-    d_values = -through_prediction * b + through_target * discount * m.T @ b
-    d_rewards = through_target * policy * b[:, None]
-    d_m = np.zeros_like(m)
-    for k in range(last + 1):
-        for j in range(k):
-            back = power(j).T @ delta[k]
-            d_m -= through_prediction * np.outer(back, power(k - 1 - j) @ values)
-            d_m += through_target * np.outer(back, power(k - 1 - j) @ rho)
-        for j in range(k + 1):
-            d_m += through_target * discount * np.outer(power(j).T @ delta[k], power(k - j) @ values)
-    centred = d_m[:, None, :] - np.einsum("sat,st->sa", transitions, d_m)[:, :, None]
-    return policy[:, :, None] * transitions * centred, d_rewards, d_values

@@ -23,7 +23,7 @@ def induced(r, p, pi):
     return (pi * r).sum(1), np.einsum("sa,sat->st", pi, softmax(p))
 
 
-def explicit_loss(live, stopped, pi, discount, terms, update, expectation="inside"):
+def explicit_loss(live, stopped, pi, discount, terms, update):
     """The planning loss with stopped copies as separate inputs. live, stopped: (v, r, p)."""
     by_value, by_model, by_target = FLOWS[update]
     v = live[0] if by_value else stopped[0]
@@ -33,16 +33,13 @@ def explicit_loss(live, stopped, pi, discount, terms, update, expectation="insid
     loss = 0.0
     for k in range(terms):
         visits_v, visits_t = np.linalg.matrix_power(chain_v, k), np.linalg.matrix_power(chain_t, k)
-        if expectation == "inside":
-            target = visits_t @ r_t + discount * visits_t @ chain_t @ v_t
-            loss += ((target - visits_v @ v) ** 2).sum()
-        else:
-            loss += (visits_v @ (r_t + discount * chain_t @ v_t - v) ** 2).sum()
+        target = visits_t @ r_t + discount * visits_t @ chain_t @ v_t
+        loss += ((target - visits_v @ v) ** 2).sum()
     return loss
 
 
 def closed_form_gradient(v, r, p, pi, discount, terms, update):
-    """Gradients of the loss inside the square, sum by sum. Returns (dv, dr, dp)."""
+    """Differentiate the planning loss sum by sum. Returns (dv, dr, dp)."""
     by_value, by_model, by_target = FLOWS[update]
     rho, chain = induced(r, p, pi)
     x = [np.linalg.matrix_power(chain, i) @ v for i in range(terms + 1)]
@@ -67,7 +64,7 @@ def closed_form_gradient(v, r, p, pi, discount, terms, update):
     return 2 * dv, 2 * by_target * pi * b[:, None], 2 * pi[:, :, None] * probs * inner
 
 
-def explicit_gradient(v, r, p, pi, discount, terms, update, expectation="inside", epsilon=1e-6):
+def explicit_gradient(v, r, p, pi, discount, terms, update, epsilon=1e-6):
     """Central differences of `explicit_loss` in every entry. Returns (dv, dr, dp)."""
     point, gradients = (v, r, p), []
     for i, table in enumerate(point):
@@ -78,7 +75,7 @@ def explicit_gradient(v, r, p, pi, discount, terms, update, expectation="inside"
                 moved = table.copy()
                 moved[index] += sign * epsilon
                 live = (*point[:i], moved, *point[i + 1 :])
-                values.append(explicit_loss(live, point, pi, discount, terms, update, expectation))
+                values.append(explicit_loss(live, point, pi, discount, terms, update))
             gradient[index] = (values[0] - values[1]) / (2 * epsilon)
         gradients.append(gradient)
     return tuple(gradients)
@@ -94,21 +91,15 @@ def act(tables, pi, numbers, control):
     return policy
 
 
-def sample(draw, probs, pi, places):
-    """[(s, a, s_next)] by inverse distribution functions, one transition after the other.
-
-    places: where the trajectories of the data are, which make a step in turn; empty: from the states drawn.
-    """
-    batch, places = [], list(places)
-    for i, (s, u, w) in enumerate(zip(*draw, strict=True)):
-        s = places[i % len(places)] if places else int(s)
+def sample(draw, probs, pi):
+    """Return [(s, a, s_next)] by inverse distribution functions."""
+    batch = []
+    for s, u, w in zip(*draw, strict=True):
         a = min(int(np.searchsorted(np.cumsum(pi[s]), u, side="right")), pi.shape[1] - 1)
         cumulative = np.cumsum(probs[s, a])
         s_next = int(np.searchsorted(cumulative, w * cumulative[-1], side="right"))
-        batch.append((s, a, s_next))
-        if places:
-            places[i % len(places)] = s_next
-    return batch, places
+        batch.append((int(s), a, s_next))
+    return batch
 
 
 def grounded(tables, batch, rewards, pi, numbers, ve_target):
@@ -127,16 +118,8 @@ def grounded(tables, batch, rewards, pi, numbers, ve_target):
     return v, r, p
 
 
-def plan(tables, pi, numbers, update, terms, expectation, order):
-    v, r, p = tables
-
-    def gradient(v):
-        if expectation == "outside":
-            return explicit_gradient(v, r, p, pi, numbers["discount"], terms, update, expectation)
-        return closed_form_gradient(v, r, p, pi, numbers["discount"], terms, update)
-
-    dv, dr, dp = gradient(v)
-    v = v - numbers["plan_v"] * dv
-    if order == "value_first":
-        _, dr, dp = gradient(v)
-    return v, r - numbers["plan_r"] * dr, p - numbers["plan_p"] * dp
+def plan(tables, pi, numbers, update, terms):
+    """Step down the planning loss."""
+    slopes = closed_form_gradient(*tables, pi, numbers["discount"], terms, update)
+    rates = (numbers["plan_v"], numbers["plan_r"], numbers["plan_p"])
+    return tuple(table - rate * slope for table, rate, slope in zip(tables, rates, slopes, strict=True))

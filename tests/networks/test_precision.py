@@ -56,12 +56,6 @@ def run(model, params):
     return e, z, *values, *policies, model.reconstruct(params.dynamics, z)
 
 
-def awake(params):
-    """Parameters of which none is 0, as last layers are at first."""
-    leaves, structure = jax.tree.flatten(params)
-    return structure.unflatten([x + 0.1 * jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(leaves)])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_parameters_and_outputs_have_the_types_of_float32(kind):
     plain, rounded = (model_of(kind, precision) for precision in PRECISIONS)
@@ -79,14 +73,6 @@ def test_layers_compute_in_bfloat16_but_for_the_last(kind):
     types = re.findall(r"stablehlo\.(?:dot_general|convolution).*-> tensor<\S*x(\w+)>", text)
     assert types.count("f32") == OUTPUTS - 2
     assert set(types) == {"f32", "bf16"}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_outputs_are_close_to_those_of_float32(kind):
-    plain, rounded = (model_of(kind, precision) for precision in PRECISIONS)
-    params = jax.jit(lambda key: awake(plain.init(key)))(jax.random.key(0))
-    for x, y in zip(*(jax.jit(functools.partial(run, model))(params) for model in (rounded, plain)), strict=True):
-        assert 0 < np.linalg.norm(x - y) < 0.03 * np.linalg.norm(y)
 
 
 @pytest.mark.parametrize("form", FORMS)

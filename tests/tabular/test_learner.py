@@ -1,6 +1,6 @@
 """The tabular algorithm: gradients, invariants, numbers that can be checked on paper, and whole runs in NumPy."""
 
-import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 from helpers import tabular_references as references
 
-from purejax_sc.agent.consistency import UPDATES, Gates, imagine, sc_errors
-from purejax_sc.agent.transforms import scale_gradient
-from purejax_sc.tabular import learner, mdp
-from purejax_sc.tabular.learner import Batch, Draw, Readings, State
-from purejax_sc.tabular.model import Induced, Tables, as_params, induce, init_tables, planning_loss, tabular_model
+from purejax_sc.agent.consistency import UPDATES, Gates
+from purejax_sc.tabular import compiled, learner, mdp
+from purejax_sc.tabular.learner import Batch, Draw
+from purejax_sc.tabular.model import (
+    Induced,
+    Tables,
+    as_params,
+    init_tables,
+    planning_loss,
+    rollout_errors,
+    tabular_model,
+)
 from purejax_sc.tabular.options import TabularOptions, variant
 from purejax_sc.types import Observation
 
@@ -26,7 +33,7 @@ def float64():
         yield
 
 
-# One program for all tests of the same shapes; the words that choose a reading are static.
+# One program for all tests of the same shapes.
 planning_gradient = jax.jit(learner.planning_gradient, static_argnums=3)
 grounded_update = jax.jit(learner.grounded_update, static_argnums=5)
 
@@ -42,47 +49,38 @@ def gates_of(update):
     return UPDATES.get(update, Gates(0.0, 0.0, 0.0))
 
 
-def gradient(tables, pi, update, terms=3, expectation="inside", discount=DISCOUNT):
+def gradient(tables, pi, update, terms=3, discount=DISCOUNT):
     numbers = variant(TabularOptions(discount=discount), "mle", "dyna")._replace(gates=gates_of(update))
-    readings = Readings(control=False, terms=terms, expectation=expectation)
-    return jax.device_get(planning_gradient(Tables(*tables), pi, numbers, readings))
+    return jax.device_get(planning_gradient(Tables(*tables), pi, numbers, terms))
 
 
-@pytest.mark.parametrize("terms", [1, 2, 3, 4])
-@pytest.mark.parametrize("update", METHODS)
-def test_gradients_equal_the_closed_forms(update, terms) -> None:
+@pytest.mark.parametrize("terms", [1, 2, 3, 4])  # of 5 states, the first two start from weighted roots
+def test_gradients_equal_the_closed_forms(terms) -> None:
     tables, pi = random_problem()
-    expected = references.closed_form_gradient(*tables, pi, DISCOUNT, terms, update)
-    for mine, theirs in zip(gradient(tables, pi, update, terms), expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-12)
+    for update in METHODS:
+        expected = references.closed_form_gradient(*tables, pi, DISCOUNT, terms, update)
+        for mine, theirs in zip(gradient(tables, pi, update, terms), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-12, err_msg=update)
 
 
-@pytest.mark.parametrize("expectation", ["inside", "outside"])
-@pytest.mark.parametrize("update", METHODS)
-def test_gradients_equal_central_differences(update, expectation) -> None:
+def test_gradients_equal_central_differences() -> None:
     tables, pi = random_problem(1)
-    expected = references.explicit_gradient(*tables, pi, DISCOUNT, 3, update, expectation)
-    for mine, theirs in zip(gradient(tables, pi, update, expectation=expectation), expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-8)
+    for update in METHODS:
+        expected = references.explicit_gradient(*tables, pi, DISCOUNT, 3, update)
+        for mine, theirs in zip(gradient(tables, pi, update), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-8, err_msg=update)
 
 
-@pytest.mark.parametrize("expectation", ["inside", "outside"])
-def test_weighted_roots_equal_one_rollout_from_every_state(expectation) -> None:
-    states, terms, rng = 8, 4, np.random.default_rng(2)  # of fewer states it rolls out from each itself
+def test_weighted_roots_equal_one_rollout_from_every_state() -> None:
+    states, terms, rng = 8, 4, np.random.default_rng(2)  # with fewer states, it rolls out from each itself
     chain = Induced(*rng.normal(size=(2, states)), rng.dirichlet(np.ones(states), size=states))
-    start, pi, model = jnp.eye(states), np.ones((states, 1)), tabular_model(states, 1)
+    pi = np.ones((states, 1))
 
     def plainly(chain, gates):
-        params = as_params(chain, pi)
-        rollout = imagine(model, params, start, pi, lambda k, pi, key: (pi, jnp.ones(states)), jax.random.key(0), terms)
-        errors = sc_errors(model, params, rollout, DISCOUNT, gates, lambda_=0.0, root=start)
-        squares = (errors.target - errors.prediction) ** 2  # [terms, S]
-        if expectation == "inside":
-            return jnp.sum(squares)
-        return jnp.sum(scale_gradient(rollout.z[:-1], gates.model) @ squares[0])
+        return jnp.sum(rollout_errors(as_params(chain, pi), jnp.eye(states), gates, DISCOUNT, terms) ** 2)
 
     def mine(chain, gates):
-        return planning_loss(chain, pi, gates, DISCOUNT, terms, expectation)
+        return planning_loss(chain, pi, gates, DISCOUNT, terms)
 
     gates = Gates(*np.array([*UPDATES.values(), (0.0, 0.0, 0.0), (0.3, 0.5, 0.7)]).T)
     both = (jax.jit(jax.vmap(jax.value_and_grad(loss), (None, 0)))(chain, gates) for loss in (mine, plainly))
@@ -90,28 +88,9 @@ def test_weighted_roots_equal_one_rollout_from_every_state(expectation) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("expectation", ["inside", "outside"])
-def test_gates_as_data_equal_static_gates(expectation) -> None:
+def test_residual_is_direct_plus_reverse_and_direct_is_dyna_plus_model_only() -> None:
     tables, pi = random_problem()
-    numbers = variant(TabularOptions(discount=DISCOUNT), "mle", "dyna")
-    readings = Readings(control=False, expectation=expectation)
-
-    def traced(gates):
-        return learner.planning_gradient(
-            Tables(*map(jnp.asarray, tables)), jnp.asarray(pi), numbers._replace(gates=gates), readings
-        )
-
-    gates = Gates(*(jnp.asarray([gates_of(update)[i] for update in METHODS]) for i in range(3)))
-    every = jax.jit(jax.vmap(traced))(gates)
-    for i, update in enumerate(METHODS):
-        for mine, theirs in zip(every, gradient(tables, pi, update, expectation=expectation), strict=True):
-            np.testing.assert_allclose(mine[i], theirs, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("expectation", ["inside", "outside"])
-def test_residual_is_direct_plus_reverse_and_direct_is_dyna_plus_model_only(expectation) -> None:
-    tables, pi = random_problem()
-    by = {update: gradient(tables, pi, update, expectation=expectation) for update in UPDATES}
+    by = {update: gradient(tables, pi, update) for update in UPDATES}
     for whole, one, other in (("residual", "direct", "reverse"), ("direct", "dyna", "model_only")):
         for x, y, z in zip(by[whole], by[one], by[other], strict=True):
             np.testing.assert_allclose(x, y + z, rtol=1e-12, atol=1e-13)
@@ -134,24 +113,18 @@ def test_dyna_moves_only_the_value_and_the_baseline_nothing() -> None:
     assert not any(np.any(leaf) for leaf in gradient(tables, pi, "none"))
 
 
-@pytest.mark.parametrize("update", UPDATES)
-def test_logit_gradients_sum_to_zero(update) -> None:
-    slope = gradient(*random_problem(), update)
-    np.testing.assert_allclose(slope.p.sum(-1), 0.0, atol=1e-13)
-
-
-@pytest.mark.parametrize("expectation", ["inside", "outside"])
-@pytest.mark.parametrize("update", UPDATES)
-def test_everything_rests_where_model_and_value_agree(update, expectation) -> None:
-    (_, r, p), pi = random_problem()
+def test_logit_gradients_sum_to_zero_and_everything_rests_where_model_and_value_agree() -> None:
+    (v, r, p), pi = random_problem()
     rho, chain = references.induced(r, p, pi)
-    v = np.linalg.solve(np.eye(S) - DISCOUNT * chain, rho)
-    for leaf in gradient((v, r, p), pi, update, expectation=expectation):
-        np.testing.assert_allclose(leaf, 0.0, atol=1e-12)
+    agreed = np.linalg.solve(np.eye(S) - DISCOUNT * chain, rho)
+    for update in UPDATES:
+        np.testing.assert_allclose(gradient((v, r, p), pi, update).p.sum(-1), 0.0, atol=1e-13)
+        for leaf in gradient((agreed, r, p), pi, update):
+            np.testing.assert_allclose(leaf, 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("update", ["dyna", "direct"])
-def test_with_k_of_zero_the_value_moves_by_the_td_error(update) -> None:
+def test_with_one_term_the_value_moves_by_the_td_error(update) -> None:
     (v, r, p), pi = random_problem()
     rho, chain = references.induced(r, p, pi)
     slope = gradient((v, r, p), pi, update, terms=1)
@@ -172,32 +145,8 @@ def test_two_states_on_paper() -> None:
     assert not np.any(slope.r)
     numbers = variant(TabularOptions(discount=0.5), "mle", "residual")
     chain = Induced(np.array([2.0, 4.0]), np.array([1.0, 0.0]), np.full((2, 2), 0.5))
-    loss = jax.jit(lambda chain, pi: planning_loss(chain, pi, numbers.gates, 0.5, 3, "inside"))(chain, np.ones((2, 1)))
+    loss = jax.jit(lambda chain, pi: planning_loss(chain, pi, numbers.gates, 0.5, 3))(chain, np.ones((2, 1)))
     np.testing.assert_allclose(loss, 0.25 + 6.25 + 4 * 1.0, rtol=1e-12)
-
-
-def test_two_states_from_the_first_on_paper() -> None:
-    """The same tables and only the terms k = 0, 1 from state 0: errors (1/2, -1), squares 1/4 + 1.
-
-    Direct: dL/dv = -2 (1/2 (1, 0) - 1 (1/2, 1/2)) = (0, 1); the logits of state 0 move V_1 = P v by
-    P (v - 3) = (-1/2, 1/2), so dL/dp = -2 (-1) (-1/2, 1/2) = (-1, 1).
-    """
-    model, pi = tabular_model(2, 1), np.ones((2, 1))
-
-    def loss(v, r, p):
-        params = as_params(induce(Tables(v, r, p), jax.nn.softmax(p), pi), pi)
-        start, key = jnp.eye(2), jax.random.key(0)
-        rollout = imagine(model, params, start, pi, lambda k, pi, key: (pi, jnp.ones(2)), key, 2)
-        errors = sc_errors(model, params, rollout, 0.5, UPDATES["direct"], lambda_=0.0, root=start)
-        delta = (errors.target - errors.prediction)[:, 0]
-        return jnp.sum(delta**2), delta
-
-    tables = np.array([2.0, 4.0]), np.array([[1.0], [0.0]]), np.zeros((2, 1, 2))
-    (dv, dr, dp), delta = jax.device_get(jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*tables))
-    np.testing.assert_allclose(delta, [0.5, -1.0])
-    np.testing.assert_allclose(dv, [0.0, 1.0])
-    np.testing.assert_allclose(dp[:, 0], [[-1.0, 1.0], [0.0, 0.0]])
-    assert not np.any(dr)
 
 
 def test_model_is_a_whole_model() -> None:
@@ -224,19 +173,17 @@ def some_batch():
 
 
 @pytest.mark.parametrize("ve_target", ["policy", "action"])
-@pytest.mark.parametrize("model", ["mle", "ve"])
-@pytest.mark.parametrize("alpha_r", [0.03, 1.0])
-def test_grounded_update_equals_one_transition_after_the_other(model, ve_target, alpha_r) -> None:
+def test_grounded_update_equals_one_transition_after_the_other(ve_target) -> None:
     tables, pi = random_problem()
     rewards = np.random.default_rng(9).normal(size=(S, A))
     s, a, s_next = some_batch()
-    numbers = numbers_of(model, "none", alpha_r=alpha_r)
-    batch = Batch(s, a, rewards[s, a], s_next)
-    mine = grounded_update(Tables(*tables), batch, rewards, pi, numbers, ve_target)
-    transitions = list(zip(s, a, s_next, strict=True))
-    theirs = references.grounded(tables, transitions, rewards, pi, numbers._asdict(), ve_target)
-    for x, y in zip(mine, theirs, strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
+    batch, transitions = Batch(s, a, rewards[s, a], s_next), list(zip(s, a, s_next, strict=True))
+    for model, alpha_r in itertools.product(("mle", "ve"), (0.03, 1.0)):
+        numbers = numbers_of(model, "none")._replace(reward=alpha_r)
+        mine = grounded_update(Tables(*tables), batch, rewards, pi, numbers, ve_target)
+        theirs = references.grounded(tables, transitions, rewards, pi, numbers._asdict(), ve_target)
+        for x, y in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-13)
 
 
 def test_grounded_update_on_paper() -> None:
@@ -254,84 +201,53 @@ def test_grounded_update_on_paper() -> None:
     np.testing.assert_allclose(p[0, 0], [-2 * -0.75 * 0.5 * -0.75, -2 * -0.75 * 0.5 * 0.75])
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def problem(iterations):
-    """An MDP, a policy, tables to start from, and what every iteration draws."""
-    keys = jax.random.split(jax.random.key(3), 3)
-    draws = jax.vmap(lambda key: learner.draw(key, 8, S))(jax.random.split(jax.random.key(4), iterations))
-    garnet, pi = mdp.garnet(keys[0], S, A, "state"), mdp.random_policy(keys[1], S, A, "dirichlet")
-    return garnet, pi, init_tables(keys[2], S, A), draws
+def run_both(options, methods, control, iterations):
+    """Run methods through `learner.iterate` and through the NumPy loops on the same data; yield tables [V, ...]."""
+    key_mdp, key_tables, key_draws = jax.random.split(jax.random.key(3), 3)
+    numbers, static = [variant(options, *method, control) for method in methods], options.static(control)
+    pi = np.random.default_rng(0).dirichlet(np.ones(A), size=S)
 
+    @jax.jit
+    def run(variants):
+        garnet, start = mdp.garnet(key_mdp, S, A), init_tables(key_tables, S, A)
+        draws = jax.vmap(lambda key: learner.make_draw(key, options.batch, S))(jax.random.split(key_draws, iterations))
 
-def run_both(model, update, control, options, iterations=50):
-    """The same data through `learner.iterate` and through the NumPy loops; tables after every iteration."""
-    numbers, readings = variant(options, model, update, control), options.readings(control)
-    garnet, pi, start, draws = problem(iterations)
+        def step(tables, draw):
+            def one(tables, variant):
+                return learner.iterate(tables, draw, mdp.cumulative(garnet.P), garnet.R, pi, variant, static)
 
-    def step(state, draw):
-        state = learner.iterate(state, draw, mdp.cumulative(garnet.P), garnet.R, pi, numbers, readings)
-        return state, state.tables
+            tables = jax.vmap(one)(tables, variants)
+            return tables, tables
 
-    places = np.arange(readings.trajectories) % S
-    began = jnp.asarray(places if len(places) else [0], jnp.int32)
-    mine = jax.jit(lambda: jax.lax.scan(step, State(start, began), draws)[1])()
-    theirs, (probs, rewards), pi = tuple(map(np.array, start)), map(np.array, garnet), np.array(pi)
-    numbers = numbers._asdict()
-    for i in range(iterations):
-        pi_real = references.act(theirs, pi, numbers, control)
-        batch, places = references.sample([np.array(x[i]) for x in draws], probs, pi_real, places)
-        theirs = references.grounded(theirs, batch, rewards, pi_real, numbers, readings.ve_target)
-        pi_plan = references.act(theirs, pi, numbers, control)
-        theirs = references.plan(theirs, pi_plan, numbers, update, readings.terms, readings.expectation, readings.order)
-        yield [np.array(table[i]) for table in mine], theirs
+        all_start = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(methods), *x.shape)), start)
+        return jax.lax.scan(step, all_start, draws)[1], garnet, start, draws
 
-
-@pytest.mark.parametrize("control", [False, True], ids=["evaluation", "control"])
-@pytest.mark.parametrize("update", ["none", "dyna", "direct", "reverse", "residual"])
-@pytest.mark.parametrize("model", ["mle", "ve"])
-def test_fifty_iterations_equal_numpy_step_for_step(model, update, control) -> None:
-    options = TabularOptions(states=S, actions=A, discount=DISCOUNT)
-    for mine, theirs in run_both(model, update, control, options):
-        for x, y in zip(mine, theirs, strict=True):
-            np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-9)
+    mine, garnet, start, draws = jax.device_get(run(compiled.stack(numbers)))
+    for i, (method, numbers_of_one) in enumerate(zip(methods, numbers, strict=True)):
+        theirs, rates = tuple(start), numbers_of_one._asdict()
+        for t in range(iterations):
+            pi_real = references.act(theirs, pi, rates, control)
+            batch = references.sample([x[t] for x in draws], garnet.P, pi_real)
+            theirs = references.grounded(theirs, batch, garnet.R, pi_real, rates, static.ve_target)
+            pi_plan = references.act(theirs, pi, rates, control)
+            theirs = references.plan(theirs, pi_plan, rates, method[1], static.terms)
+            yield method, [table[t, i] for table in mine], theirs
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("control", "changes", "updates"),
     [
-        {"sampling": "chain"},
-        {"sampling": "trajectories"},
-        {"ve_target": "policy"},
-        {"order": "value_first"},
-        {"terms": "K+1"},
-        {"unroll": 0, "terms": "K+1"},
-        {"batch": 1, "grounded_reduction": "mean", "alpha_r": 1.0},
-        {"sc_value_rate": "sc", "sc_value_reduction": "half_sum", "alpha_sc": 0.01},
+        (False, {}, ("none", "dyna", "direct", "reverse", "residual")),
+        (True, {}, ("none", "dyna", "direct", "reverse", "residual")),
+        (True, {"ve_target": "policy", "terms": "K+1"}, ("residual",)),
+        (True, {"batch": 1, "unroll": 0, "terms": "K+1"}, ("residual",)),
     ],
-    ids=lambda changes: "-".join(map(str, next(iter(changes.items())))),
 )
-@pytest.mark.parametrize("model", ["mle", "ve"])
-def test_readings_equal_numpy_step_for_step(model, changes) -> None:
+def test_iterations_equal_numpy_step_for_step(control, changes, updates) -> None:
     options = TabularOptions(states=S, actions=A, discount=DISCOUNT, **changes)
-    for mine, theirs in run_both(model, "residual", True, options, iterations=20):
+    for method, mine, theirs in run_both(options, list(itertools.product(("mle", "ve"), updates)), control, 50):
         for x, y in zip(mine, theirs, strict=True):
-            np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-9)
-
-
-def test_expectation_outside_equals_numpy_step_for_step() -> None:
-    options = TabularOptions(states=S, actions=A, discount=DISCOUNT, expectation="outside")
-    for mine, theirs in run_both("ve", "residual", False, options, iterations=5):
-        for x, y in zip(mine, theirs, strict=True):
-            np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
-
-
-def test_planning_rests_at_weight_zero_and_none_is_the_baseline() -> None:
-    options = TabularOptions(states=S, actions=A, discount=DISCOUNT, alpha_sc=0.0)
-    tables, pi = random_problem()
-    numbers = variant(options, "ve", "direct")._replace(plan_v=0.0)
-    moved = jax.jit(learner.planning_update, static_argnums=3)(Tables(*tables), pi, numbers, options.readings(False))
-    for x, y in zip(moved, tables, strict=True):
-        np.testing.assert_array_equal(x, y)
+            np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-9, err_msg=str(method))
 
 
 def test_outcomes_follow_the_transition_probabilities() -> None:
@@ -340,18 +256,5 @@ def test_outcomes_follow_the_transition_probabilities() -> None:
     np.testing.assert_array_equal(cdf, [[[0.0, 0.25, 1.0, 1.0]]])
     w = jnp.array([0.0, 0.2, 0.3, np.nextafter(1.0, 0.0)])
     draw = Draw(jnp.zeros(4, int), jnp.zeros(4), w)
-    batch, _ = learner.transitions(
-        draw, jnp.asarray(cdf), jnp.ones((1, 1)), jnp.ones((1, 1)), jnp.zeros(1, jnp.int32), True
-    )
+    batch = learner.transitions(draw, jnp.asarray(cdf), jnp.ones((1, 1)), jnp.ones((1, 1)))
     np.testing.assert_array_equal(batch.s_next, [1, 1, 2, 2])
-
-
-def test_trajectories_go_on_where_they_were() -> None:
-    """States in a ring: every step leads to the next one."""
-    cdf = mdp.cumulative(jnp.eye(4)[jnp.arange(1, 5) % 4][:, None])
-    draw = Draw(jnp.zeros(4, int), jnp.zeros(4), jnp.full(4, 0.5))
-    for places, states, reached in (([0, 2], [0, 2, 1, 3], [2, 0]), ([1], [1, 2, 3, 0], [1])):
-        s = jnp.array(places, jnp.int32)
-        batch, s = learner.transitions(draw, cdf, jnp.ones((4, 1)), jnp.ones((4, 1)), s, False)
-        np.testing.assert_array_equal(batch.s, states)
-        np.testing.assert_array_equal(s, reached)
