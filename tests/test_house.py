@@ -26,7 +26,7 @@ WINGS: dict[str, set[str]] = {
     "evaluation": UP_TO_RUNS,
     "studies": UP_TO_RUNS | {"evaluation"},
     "cli": UP_TO_RUNS | {"evaluation", "studies"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "runs.interrupts"},
 }
 HEAVY = (
     "gymnax", "jumanji", "matplotlib", "tensorflow_probability", "tensorboardX", "jax", "envpool", "ale_py",

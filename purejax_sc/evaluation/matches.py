@@ -149,7 +149,7 @@ def run(
         raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
     if opponent is not None and options.search.dynamics == "environment":
         raise RunError("games against an engine have no environment to search over: leave out --dynamics environment")
-    with new_directory(out, say):
+    with new_directory(out):
         if opponent is None:
             report, games = round_robin(names, options, say), dict[str, str]()
         else:

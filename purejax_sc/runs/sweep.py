@@ -57,7 +57,7 @@ def sweep(
         )
     arms = [Arm(directory_name(setting), setting.config) for setting in settings]
     facts: list[dict[str, Any]] = []
-    with collection.directory(out, resume, collection.RUNS, progress.say):
+    with collection.directory(out, resume, collection.RUNS):
         tasks = collection.plan(out, arms, num_seeds, placement)
         write_config(out, settings[0].config)
         for outcome in collection.carry_out(tasks, placement, progress, command, compiling):

@@ -68,7 +68,7 @@ def run(
     """
     check_effects(study)
     arms = [Arm(f"{env}/{arm}", config) for env, row in study.configs.items() for arm, config in row.items()]
-    with cluster.connected(address) as client, collection.directory(out, True, NOTE, progress.say):
+    with cluster.connected(address) as client, collection.directory(out, True, NOTE):
         tasks = collection.plan(out, arms, study.seeds, placement)
         if study.size == "paper":
             estimates.tell(tasks, progress)

@@ -52,7 +52,7 @@ def run(
     """
     settings = parse(overrides)
     check(tasks, settings, num_seeds)
-    with new_directory(out, say):
+    with new_directory(out):
         records = [record for task in tasks for record in run_task(task, settings, num_seeds, say)]
         return _write(out, records, settings, command)
 

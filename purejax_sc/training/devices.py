@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from purejax_sc.config import ConfigError
@@ -19,10 +18,6 @@ from purejax_sc.types import Tree
 
 Placement = Literal["vmap", "map"]
 SEED, DATA = "seed", "data"
-
-
-class ProcessError(ConfigError):
-    """Another process of the run stopped it."""
 
 
 class Layout(NamedTuple):
@@ -114,32 +109,3 @@ def put_shapes(layout: Layout, shapes: Tree, specs: Tree) -> Tree:
 def fill_rows(row: Sequence[Any], layout: Layout) -> list[Any]:
     """One entry per row in memory: the wanted ones, and the last of them again."""
     return [*row, *([row[-1]] * (layout.rows - len(row)))]
-
-
-def wait_for_all(name: str) -> None:
-    """Return when every process has come here. name: the same on all of them, for error messages."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(name)
-
-
-def any_process(flag: bool) -> bool:
-    """Is the flag set on one of the processes? All of them must ask."""
-    return flag if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(flag))))
-
-
-def on_first_process(action: Callable[[], None]) -> None:
-    """Do something once, before any process goes on. What it raises there, the others learn as a ProcessError."""
-    if jax.process_count() == 1:
-        return action()
-    error: Exception | None = None
-    if jax.process_index() == 0:
-        try:
-            action()
-        except Exception as raised:  # handed on below, when the others know
-            error = raised
-    failed = any_process(error is not None)
-    if error is not None:
-        raise error
-    if failed:
-        raise ProcessError("the first process failed: see its message")
-    return None
