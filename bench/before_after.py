@@ -116,15 +116,15 @@ def first_numbers(checkout: Path, words: list[str], folder: Path) -> dict[str, f
 
 def compare(checkouts: dict[str, Path], name: str, settings: list[str], rounds: int, folder: Path) -> dict[str, Any]:
     """All rounds of a configuration: checkout -> measure -> median; of updates and products the best."""
+    from plan import abstract_update, flops
+
     from purejax_sc import config as configs
     from purejax_sc.envs import is_host
-    from purejax_sc.training import costs
-    from purejax_sc.training.update import abstract_update
 
     words = [str(HERE / "configs" / f"{name}.yaml"), *settings]
     config = configs.load(words[0], settings)
     one = abstract_update(config)
-    flops = costs.flops(jax.make_jaxpr(one.run)(*one.arguments), "cpu")
+    products = flops(jax.make_jaxpr(one.run)(*one.arguments))
     length = [f"train.env_steps={max(1, UPDATES // config.updates_per_iteration) * config.steps_per_iteration}"]
     rows: dict[str, list[dict[str, Any]]] = {which: [] for which in checkouts}
     for number in range(rounds):
@@ -135,7 +135,7 @@ def compare(checkouts: dict[str, Path], name: str, settings: list[str], rounds: 
         table[which] = {key: statistics.median(row[key] for row in rows[which]) for key in rows[which][0]}
         table[which]["update_ms"] = min(row["update_ms"] for row in rows[which])
         table[which]["product_gflops"] = max(row["product_gflops"] for row in rows[which])
-        table[which]["gflops"] = flops / table[which]["update_ms"] / 1e6
+        table[which]["gflops"] = products / table[which]["update_ms"] / 1e6
         if not is_host(config):  # whose first episodes last for minutes
             table[which] |= first_numbers(checkout, words, folder / which / name)
     return table

@@ -16,8 +16,7 @@ from purejax_sc import config as configs
 from purejax_sc.config import Config
 from purejax_sc.runs import digests
 from purejax_sc.runs.checkpoint import Checkpoints
-from purejax_sc.training.devices import make_layout
-from purejax_sc.training.mesh import compile_program, make_local_trainer
+from purejax_sc.training.sharding import compile_program, make_layout, make_local_trainer
 
 
 def seconds(action: Callable[[], object]) -> float:

@@ -28,9 +28,9 @@ from purejax_sc.config import Config
 from purejax_sc.envs import make_host_envs, make_spec, network_spec
 from purejax_sc.networks import make_model
 from purejax_sc.training import sebulba
-from purejax_sc.training.devices import make_layout
 from purejax_sc.training.host_rows import row_shapes
-from purejax_sc.training.iteration import as_arrays
+from purejax_sc.training.sharding import make_layout
+from purejax_sc.training.train_state import as_arrays
 
 
 def engine(config: Config, steps: int) -> float:

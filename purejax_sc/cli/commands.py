@@ -27,7 +27,6 @@ from purejax_sc.cli.setup import (
 from purejax_sc.runs import interrupts
 
 MEMORY = "--seeds, replay.capacity or train.batch_sequences"  # what takes it in training
-OF_TRAINING = ("out", "resume", "force", "coordinator", "num_processes", "process_id", "quiet")  # not of a plan
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,8 +53,6 @@ def cli(context: click.Context) -> None:
 @click.option("--num-processes", type=options.Whole(min=1), help="Number of processes; not with --coordinator auto.")
 @click.option("--process-id", type=options.Whole(min=0), help="Which one this is, from 0.")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration, with meanings, and exit.")
-@click.option("--plan", is_flag=True, help="Train nothing: tell the memory, the arithmetic and the least time needed.")
-@click.option("--device", metavar="NAME", help="For which device --plan is, such as h100 or tpu-v5e.  [default: all]")
 @options.quiet
 @click.option("-h", "--help", "help_", is_flag=True, help="Show this message, and the values in force for CONFIG.")
 @click.pass_context
@@ -72,8 +69,6 @@ def train(
     num_processes: int | None,
     process_id: int | None,
     print_config: bool,
-    plan: bool,
-    device: str | None,
     quiet: bool,
     help_: bool,
 ) -> None:
@@ -97,12 +92,6 @@ def train(
         heading = f"\nValues in force for {config}:\n\n" if help_ else ""
         click.echo(heading + explained(loaded), nl=False)
         return
-    if plan:
-        _refuse_given(OF_TRAINING, "with --plan, which trains nothing: leave one of them out")
-        _plan(loaded, seeds, placement, device)
-        return
-    if device is not None:
-        raise UserError("--device names a device to plan for: add --plan, or leave it out")
     if coordinator is None and (num_processes, process_id) != (None, None):
         raise UserError("--num-processes and --process-id need --coordinator HOST:PORT: add it, or leave them out")
     if resume and force:
@@ -127,18 +116,6 @@ def _refuse_given(names: tuple[str, ...], why: str) -> None:
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise UserError(f"--{name.replace('_', '-')} has no effect {why}")
-
-
-def _plan(config: Any, seeds: int, placement: Any, device: str | None) -> None:
-    """Print what a run needs, and how fast it can be on a device or on each that is known."""
-    with work(MEMORY):
-        from purejax_sc.training import accelerators, plan
-
-        devices = accelerators.find(device)
-        speaker()("planning")
-        planned = plan.make_plan(config, seeds)
-        estimates = [plan.on_device(planned, each, seeds, placement) for each in devices]
-    tables.print_plan(planned, estimates, seeds)
 
 
 @cli.command()

@@ -35,8 +35,8 @@ from purejax_sc.runs import agent_file, digests
 from purejax_sc.runs.begun import refuse_other_seeds
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, NEWEST, difference, explain
 from purejax_sc.training import distributed, replay
-from purejax_sc.training.devices import Layout
-from purejax_sc.training.iteration import AnyState
+from purejax_sc.training.sharding import Layout
+from purejax_sc.training.train_state import AnyState
 from purejax_sc.types import LearnerState
 
 WRITERS = ("/orbax/", "/tensorstore/", "/asyncio/")  # parts of their files' paths

@@ -28,7 +28,7 @@ from purejax_sc.runs.grid import program_of
 from purejax_sc.runs.parts import Part
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.train import DONE, FACTORIES, Factories, check_parts, train_parts
-from purejax_sc.training.devices import Placement
+from purejax_sc.training.sharding import Placement
 
 RUNS, PROGRAMS = "runs", "programs"
 MEMORY = "the number of seeds, replay.capacity or train.batch_sequences"  # what takes it

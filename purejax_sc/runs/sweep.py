@@ -21,7 +21,7 @@ from purejax_sc.runs.directory import write_config
 from purejax_sc.runs.grid import Result, Setting, parse
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.sweep_plot import draw
-from purejax_sc.training.devices import Placement
+from purejax_sc.training.sharding import Placement
 
 
 def sweep(

@@ -30,9 +30,8 @@ from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.training import anakin, distributed, sebulba
 from purejax_sc.training.anakin import Trainer
 from purejax_sc.training.compiled import Point, Program, points
-from purejax_sc.training.devices import Layout, Placement, make_layout
-from purejax_sc.training.iteration import AnyState, check_num_seeds
-from purejax_sc.training.mesh import compile_program, make_local_trainer
+from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
+from purejax_sc.training.train_state import AnyState, check_num_seeds
 from purejax_sc.types import EnvSpec
 
 DONE = ".done"  # the end of the name of a program's home while it is removed

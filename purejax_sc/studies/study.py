@@ -18,11 +18,11 @@ from purejax_sc.runs import collection
 from purejax_sc.runs.collection import Arm, Outcome, Reached
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.train import FACTORIES, Factories
-from purejax_sc.studies import claims, cluster, estimates, figure, games, report
+from purejax_sc.studies import claims, cluster, figure, games, report
 from purejax_sc.studies.claims import Verdict
 from purejax_sc.studies.study_file import Study, check_effects
 from purejax_sc.tabular import study as tabular
-from purejax_sc.training.devices import Placement
+from purejax_sc.training.sharding import Placement
 
 NOTE = "study.json"  # says what the directory is of
 TABULAR = "tabular"  # where tabular tasks write
@@ -70,8 +70,6 @@ def run(
     arms = [Arm(f"{env}/{arm}", config) for env, row in study.configs.items() for arm, config in row.items()]
     with cluster.connected(address) as client, collection.directory(out, True, NOTE):
         tasks = collection.plan(out, arms, study.seeds, placement)
-        if study.size == "paper":
-            estimates.tell(tasks, progress)
         replace_file(out / NOTE, _note(study, command))
         failed: dict[str, str] = {}
         done = collection.carry_out(tasks, placement, progress, command, compiling, factories)

@@ -25,23 +25,24 @@ from purejax_sc.agent.muesli import Learner
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
-from purejax_sc.training import devices
+from purejax_sc.training import sharding
 from purejax_sc.training.actors import ACTING, Actors, Block, MakeEnvs
-from purejax_sc.training.compiled import CURE, Program, tree_bytes
-from purejax_sc.training.devices import DATA, SEED, Layout
+from purejax_sc.training.compiled import CURE, Program
 from purejax_sc.training.host_replay import HostReplay, RingState
 from purejax_sc.training.host_rows import as_batch, row_shapes
-from purejax_sc.training.iteration import (
+from purejax_sc.training.sharding import DATA, SEED, Layout
+from purejax_sc.training.train_state import (
     LAST_EPISODES,
     Nothing,
     TrainState,
     as_arrays,
+    check_fits,
     check_replay_fits,
     episode_score,
     join,
     no_returns,
+    tree_bytes,
 )
-from purejax_sc.training.sizes import check_fits
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 HostState = TrainState[np.ndarray, RingState | Nothing]
@@ -107,7 +108,7 @@ class Driver:
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
         self._policy = partial(muesli.act, self._model)
         self._row = row_shapes(config, spec, self._model)
-        check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]), "the device")
+        check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]))
         path = Path(config.replay.file) if config.replay.file else None
         self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
         if path is None:
@@ -143,7 +144,7 @@ class Driver:
         shapes = self._shapes()
         batch = self._config.train.batch_sequences
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), self._row)
-        rows = devices.put_shapes(self._layout, rows, PartitionSpec(DATA))
+        rows = sharding.put_shapes(self._layout, rows, PartitionSpec(DATA))
         update = jax.jit(make_update(self._config, self._learner, self._layout), donate_argnums=0)
         self.update = update.lower(shapes.learner, rows, shapes.key, self._hyper).compile()
         self._acts = {device: self._compile_act(device) for device in self._devices}
@@ -256,7 +257,7 @@ class Driver:
     def _shapes(self) -> HostState:
         """Of the states: what lives on the learner's devices as shapes with shardings, the rest as arrays."""
         row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
-        learner, key = devices.put_shapes(self._layout, row, PartitionSpec(SEED))
+        learner, key = sharding.put_shapes(self._layout, row, PartitionSpec(SEED))
         return TrainState(learner, no_returns()[None], (), self._ring(), (), key)
 
 

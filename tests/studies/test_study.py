@@ -23,7 +23,7 @@ from purejax_sc.results.files import RunError
 from purejax_sc.runs import collection
 from purejax_sc.runs.collection import Arm, Task
 from purejax_sc.runs.parts import Part
-from purejax_sc.studies import cluster, estimates, games, study
+from purejax_sc.studies import cluster, games, study
 from purejax_sc.studies.study_file import Study, load_study
 
 FILES = {
@@ -159,18 +159,6 @@ def test_progress_says_what_is_done_and_left(tmp_path: Path) -> None:
 
 
 # Sizes, mistakes
-
-
-def test_the_size_of_the_paper_is_refused_where_it_does_not_fit(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(estimates.memory, "free_on", lambda device: 2**30)
-    monkeypatch.setattr(estimates, "measure_rate", lambda: 1e11)
-    out = tmp_path / "out"
-    words = ["study", "fig3c", "--size", "paper", "--arms", "none", "--seeds", "1", "--out", str(out)]
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert "pgx/go_9x9, 1 row(s):" in said
-    assert "hours" in said
-    assert not out.exists()
 
 
 def test_what_a_study_does_not_know_is_refused(tmp_path: Path, capsys) -> None:

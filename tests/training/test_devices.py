@@ -18,11 +18,10 @@ from purejax_sc.config import Config, ConfigError, load
 from purejax_sc.envs import make_env
 from purejax_sc.memory import free_on_host
 from purejax_sc.networks import make_model
-from purejax_sc.training import devices
+from purejax_sc.training import sharding
 from purejax_sc.training.anakin import replay_bytes, sequence_shapes
-from purejax_sc.training.devices import DATA, SEED, make_layout
-from purejax_sc.training.iteration import as_arrays
-from purejax_sc.training.mesh import compile_program, make_functions, make_local_trainer
+from purejax_sc.training.sharding import DATA, SEED, compile_program, make_functions, make_layout, make_local_trainer
+from purejax_sc.training.train_state import as_arrays
 
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
 
@@ -161,8 +160,8 @@ def test_layouts_finish_as_soon_as_they_can_on_as_few_devices(seeds: int, shards
     layout = make_layout(seeds, shards)
     assert dict(layout.mesh.shape) == {SEED: groups, DATA: shards}
     assert layout.rows == rows
-    assert devices.fill_rows(list(range(seeds)), layout)[:seeds] == list(range(seeds))
-    assert len(devices.fill_rows(list(range(seeds)), layout)) == rows
+    assert sharding.fill_rows(list(range(seeds)), layout)[:seeds] == list(range(seeds))
+    assert len(sharding.fill_rows(list(range(seeds)), layout)) == rows
 
 
 def test_a_row_that_only_fills_up_a_device_does_not_run() -> None:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purejax_sc import memory
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs import is_host
@@ -14,6 +15,7 @@ from purejax_sc.training import replay
 from purejax_sc.types import Array, Key, LearnerState, Params, Sequence, Tree
 
 LAST_EPISODES = 200  # whose mean return is the paper's score
+FLOAT = 4  # bytes
 Nothing = tuple[()]  # in place of what a run does not have
 Driver = TypeVar("Driver")
 Ring = TypeVar("Ring")
@@ -97,6 +99,27 @@ def check_num_seeds(config: Config, num_seeds: int) -> None:
         )
 
 
+def check_fits(config: Config, learner: muesli.Learner, row: Sequence, free: int, num_seeds: int = 1) -> None:
+    """Raise ConfigError if one part of a run alone needs more bytes than a device has free, before it is compiled.
+
+    row: shapes of one stored sequence.   num_seeds: how many parameters the device holds; batches may come one by one.
+    """
+    train, bins, one = config.train, config.muesli.bins, replay.num_bytes(row, 1)
+    states = train.sequence_length * train.batch_sequences
+    imagined = states * config.sc.rollout_ratio * config.sc.unroll if config.sc.update != "none" else 0
+    needs = {
+        "network.* or muesli.bins": num_seeds * tree_bytes(jax.eval_shape(learner.init, jax.random.key(0))),
+        "train.num_envs or train.sequence_length": num_seeds * train.num_envs * one,
+        "train.batch_sequences or train.sequence_length": train.batch_sequences * one,
+        "train.batch_sequences or muesli.bins": states * (config.muesli.unroll + 1) * bins * FLOAT,
+        "muesli.num_action_samples": states * config.muesli.num_action_samples * FLOAT,
+        "sc.rollout_ratio or muesli.bins": imagined * bins * FLOAT,
+        "arena.games": config.arena.games * one / train.sequence_length,
+    }
+    for settings, need in needs.items():
+        memory.check(int(need), free, "the device", settings)
+
+
 def check_replay_fits(config: Config, need: int, free: int, owner: str, num_seeds: int = 1) -> None:
     """Raise ConfigError if replays that need so many bytes do not fit into those that their owner has free."""
     if need > free:
@@ -105,6 +128,12 @@ def check_replay_fits(config: Config, need: int, free: int, owner: str, num_seed
             f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), {owner}"
             f" has {free / 2**30:.1f} GiB free: set replay.capacity={fits} or less"
         )
+
+
+def tree_bytes(tree: Tree) -> int:
+    """Return the bytes of all arrays, or shapes, of a tree."""
+    # a typed key has no size in bytes of its own; its share is negligible
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def no_returns() -> np.ndarray:
