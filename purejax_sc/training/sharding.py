@@ -29,7 +29,7 @@ SEED, DATA = "seed", "data"
 
 
 class Layout(NamedTuple):
-    """Where a run lives. mesh: [seed, data] devices.   placement: of the seeds within a device.
+    """Placement of a run. mesh: [seed, data] devices.   placement: of the seeds within a device.
 
     rows: seeds in memory, the `wanted` ones first; the others fill up the devices and are never looked at.
     """
@@ -46,7 +46,7 @@ class Layout(NamedTuple):
 
     @property
     def platform(self) -> str:
-        """What the run's programs are lowered for, as JAX names it: cpu, gpu or tpu."""
+        """Platform that the programs of a run are lowered for, as JAX names it: cpu, gpu or tpu."""
         platform: str = self.mesh.devices.flat[0].platform
         return platform
 
@@ -56,7 +56,7 @@ class Layout(NamedTuple):
 
 
 def default_placement(platform: str) -> Placement:
-    """How seeds share a device of this platform."""
+    """Return how seeds share a device of this platform."""
     return "map" if platform == "cpu" else "vmap"
 
 
@@ -89,7 +89,7 @@ def make_layout(
 
 
 def over_seeds(function: Callable[..., Any], placement: Placement) -> Callable[..., Any]:
-    """`function` over the leading axis of its first argument: all seeds at once, or one after the other.
+    """Map `function` over the leading axis of its first argument: all seeds at once, or one after the other.
 
     Both are one compiled program. `map` runs each seed at the speed of a single run, which is what a CPU wants;
     `vmap` fills an accelerator.
@@ -100,12 +100,12 @@ def over_seeds(function: Callable[..., Any], placement: Placement) -> Callable[.
 
 
 def put(layout: Layout, tree: Tree, spec: PartitionSpec) -> Tree:
-    """Arrays that every process holds whole, spread over the mesh."""
+    """Spread arrays that every process holds whole over the mesh."""
     return jax.device_put(tree, NamedSharding(layout.mesh, spec))
 
 
 def put_shapes(layout: Layout, shapes: Tree, specs: Tree) -> Tree:
-    """Shapes with the shardings that a tree of PartitionSpecs, a prefix of them, tells."""
+    """Give shapes the shardings of a tree of PartitionSpecs, which is a prefix of theirs."""
 
     def sharded(spec: PartitionSpec, part: Tree) -> Tree:
         sharding = NamedSharding(layout.mesh, spec)
@@ -115,12 +115,12 @@ def put_shapes(layout: Layout, shapes: Tree, specs: Tree) -> Tree:
 
 
 def fill_rows(row: Sequence[Any], layout: Layout) -> list[Any]:
-    """One entry per row in memory: the wanted ones, and the last of them again."""
+    """Return one entry per row in memory: the wanted ones, and the last of them again."""
     return [*row, *([row[-1]] * (layout.rows - len(row)))]
 
 
 def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..., Trainer] = make_trainer) -> Trainer:
-    """What one device does of a run. Raises ConfigError as `make_trainer`, which may be another of its form."""
+    """Build the trainer of one device's part of a run. Raises ConfigError as `make_trainer`, which may be another of its form."""
     each = layout.rows // layout.mesh.shape[SEED]
     # the devices of a CPU are its cores, which share one memory
     sharing = layout.mesh.local_mesh.size if layout.platform == "cpu" else 1
@@ -128,7 +128,7 @@ def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..
 
 
 class Functions(NamedTuple):
-    """A run of R = `Layout.rows` rows, to be compiled for whichever platform the layout's placement suits.
+    """Functions of a run of R = `Layout.rows` rows, to be compiled.
 
     init:  (seed int32 [R]) -> states, every leaf with a leading axis [R].
     chunk: (states, Hyper of [R], number of iterations) -> (states, metrics [R]).
@@ -139,7 +139,7 @@ class Functions(NamedTuple):
 
 
 def make_functions(trainer: Trainer, config: Config, layout: Layout) -> Functions:
-    """What a run compiles. trainer: of `make_local_trainer`."""
+    """Build the functions that a run compiles. trainer: of `make_local_trainer`."""
     rows, whole_run = PartitionSpec(SEED), PartitionSpec()
     states = state_specs(config)
     chunk_of_row = make_chunk(trainer)
@@ -203,12 +203,12 @@ def compile_program(
 
 
 def _run_once(platform: str) -> dict[str, str | bool]:
-    """Options of XLA for a program that runs once: on a CPU, half the optimisation is half the time to compile."""
+    """Return options of XLA for a program that runs once: on a CPU, half the optimisation is half the time to compile."""
     return {"xla_backend_optimization_level": "1"} if platform == "cpu" else {}
 
 
 def state_specs(config: Config) -> AnyState:
-    """Where each part of a TrainState lives: rows over seeds; environments and replay also over a run's devices."""
+    """Return where each part of a TrainState lives: rows over seeds; environments and replay also over a run's devices."""
     rows: Any = PartitionSpec(SEED)
     parts: Any = PartitionSpec(SEED, DATA)
     ring = replay.ReplayState(parts, rows, rows) if config.replay_sequences else ()

@@ -1,4 +1,4 @@
-"""One iteration of training, but for acting: what the drivers share. Drivers are `anakin` and `sebulba`."""
+"""State of training, and the learning half of an iteration, shared by the drivers `anakin` and `sebulba`."""
 
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ Ring = TypeVar("Ring")
 
 
 class TrainState(NamedTuple, Generic[Driver, Ring]):
-    """Everything that a run carries from one iteration to the next.
+    """State that a run carries from one iteration to the next.
 
     driver: envs.base.DriverState; with environments on the host, the returns [LAST_EPISODES] of the last episodes.
     carry: the actor's recurrent state [num_envs, ...]. replay: ReplayState or RingState, () when a batch is all fresh.
@@ -72,7 +72,7 @@ def learn(
 
 
 def join(fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
-    """Fresh rows and replayed ones as one batch, with the arrays of `xp`: NumPy or jax.numpy.
+    """Concatenate fresh rows and replayed ones, with the arrays of `xp`: NumPy or jax.numpy.
 
     Replayed rows start from the recurrent state that was stored with them (N2).
     """
@@ -81,12 +81,12 @@ def join(fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
 
 
 def as_arrays(hyper: Hyper) -> Hyper:
-    """float32 arrays, so that a number given by config and the same number traced take the same path."""
+    """Convert to float32 arrays, so that a number given by config and the same number traced take the same path."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), hyper)
 
 
 def swap_time(sequence: Sequence) -> Sequence:
-    """[T, B, ...] <-> [B, T, ...]; the carry has no time axis."""
+    """Swap [T, B, ...] and [B, T, ...]; the carry has no time axis."""
     swapped = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), sequence._replace(carry=()))
     return swapped._replace(carry=sequence.carry)
 
@@ -137,11 +137,11 @@ def tree_bytes(tree: Tree) -> int:
 
 
 def no_returns() -> np.ndarray:
-    """The returns [LAST_EPISODES] of the last episodes, the newest last, before there were any: NaN."""
+    """Return the returns [LAST_EPISODES] of the last episodes, the newest last, before there are any: NaN."""
     return np.full(LAST_EPISODES, np.nan, np.float32)
 
 
 def episode_score(returns: np.ndarray) -> np.ndarray:
-    """The paper's score, float32 [1]: the mean of the returns that are known; NaN before the first."""
+    """Return the paper's score, float32 [1]: the mean of the returns that are known; NaN before the first."""
     known = returns[np.isfinite(returns)]
     return np.array([known.mean() if len(known) else np.nan], np.float32)
