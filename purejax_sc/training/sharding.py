@@ -120,7 +120,7 @@ def fill_rows(row: Sequence[Any], layout: Layout) -> list[Any]:
 
 
 def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..., Trainer] = make_trainer) -> Trainer:
-    """Build the trainer of one device's part of a run. Raises ConfigError as `make_trainer`, which may be another of its form."""
+    """Build the trainer of one device's part of a run, by `make_trainer` or a function like it. Raises ConfigError."""
     each = layout.rows // layout.mesh.shape[SEED]
     # the devices of a CPU are its cores, which share one memory
     sharing = layout.mesh.local_mesh.size if layout.platform == "cpu" else 1
@@ -203,12 +203,12 @@ def compile_program(
 
 
 def _run_once(platform: str) -> dict[str, str | bool]:
-    """Return options of XLA for a program that runs once: on a CPU, half the optimisation is half the time to compile."""
+    """Return XLA options for a program that runs once: on a CPU, half the optimisation takes half the time."""
     return {"xla_backend_optimization_level": "1"} if platform == "cpu" else {}
 
 
 def state_specs(config: Config) -> AnyState:
-    """Return where each part of a TrainState lives: rows over seeds; environments and replay also over a run's devices."""
+    """Return where each part of a TrainState lives: rows over seeds; environments and replay over devices, too."""
     rows: Any = PartitionSpec(SEED)
     parts: Any = PartitionSpec(SEED, DATA)
     ring = replay.ReplayState(parts, rows, rows) if config.replay_sequences else ()
