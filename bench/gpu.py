@@ -4,8 +4,8 @@
     python bench/gpu.py --quick                  # the same tables at small sizes, to try it anywhere
 
 1. Sweeps: environment steps per second of many seeds side by side, and how many single runs that is worth.
-2. Updates of the configurations of paper size, in float32 and bfloat16: time, share of the device's peak, memory, and
-   what `train --plan` says of them. `go_9x9` is one of eight parts of its batch, which no one device holds whole.
+2. Updates of the configurations of paper size, in float32 and bfloat16: time, share of the device's peak and
+   memory. `go_9x9` is one of eight parts of its batch, which no one device holds whole.
 """
 
 import argparse
@@ -18,7 +18,6 @@ import update
 
 from purejax_sc import config as configs
 from purejax_sc.envs import make_env
-from purejax_sc.training import accelerators, plan
 
 BREAKOUT = ["train.num_envs=32", "train.batch_sequences=96", "train.sequence_length=16", "train.replay_share=0.6667"]
 SWEEPS = {"minatar_breakout": (BREAKOUT, (1, 4, 16, 64, 256)), "go_5x5_planes": ([], (1, 10, 40))}
@@ -45,24 +44,23 @@ def sweep(name: str, words: list[str], seeds: Sequence[int]) -> Iterator[tuple[s
         )
 
 
-def updates(paper: dict[str, list[str]], device: accelerators.Accelerator | None) -> Iterator[tuple[str, ...]]:
-    """A line per configuration and precision. device: whose peak rate counts, None if it is not in the table."""
+def updates(paper: dict[str, list[str]], peaks: dict[str, float]) -> Iterator[tuple[str, ...]]:
+    """A line per configuration and precision. peaks: TFLOP/s of the device by precision, where they are known."""
     for name, words in paper.items():
         for precision in ("float32", "bfloat16"):
             config = configs.load(name, [*words, f"network.precision={precision}"])
-            planned = plan.make_plan(config)
-            measured = update.timed(planned.config, update.SPECS.get(name) or make_env(config).spec, ROUNDS)
+            part = config.shard() if config.train.data_shards > 1 else config
+            measured = update.timed(part, update.SPECS.get(name) or make_env(config).spec, ROUNDS)
             rate = measured.flops / measured.best
-            peak = None if device is None else plan.on_device(planned, device).rate * 1e12
+            peak = peaks.get(precision)
             yield (
                 name,
                 precision,
                 f"{measured.best * 1e3:,.1f}",
                 f"{rate / 1e12:.3g}",
-                "-" if peak is None else f"{rate / peak:.0%}",
+                "-" if peak is None else f"{rate / peak / 1e12:.0%}",
                 f"{measured.compile:.0f}",
                 "-" if measured.temporaries is None else f"{measured.temporaries / 2**30:.2f}",
-                f"{planned.update / 2**30:.2f}",
             )
 
 
@@ -73,7 +71,7 @@ def table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[st
         yield "| " + " | ".join(row) + " |"
 
 
-def page(quick: bool, device: accelerators.Accelerator | None) -> Iterator[str]:
+def page(quick: bool, peaks: dict[str, float]) -> Iterator[str]:
     """The page, line by line, as it is measured."""
     yield f"# {jax.devices()[0].device_kind}, jax {jax.__version__}\n"
     for name, (words, seeds) in (QUICK_SWEEPS if quick else SWEEPS).items():
@@ -82,19 +80,21 @@ def page(quick: bool, device: accelerators.Accelerator | None) -> Iterator[str]:
         yield from table(columns, sweep(name, words, seeds))
         yield ""
     yield "Updates at paper size:\n"
-    columns = ("configuration", "precision", "ms", "TFLOP/s", "of the peak", "compile s", "GiB", "GiB planned")
-    yield from table(columns, updates(QUICK if quick else PAPER, device))
+    columns = ("configuration", "precision", "ms", "TFLOP/s", "of the peak", "compile s", "GiB")
+    yield from table(columns, updates(QUICK if quick else PAPER, peaks))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", help="its name in purejax_sc/training/accelerators.py, for the share of the peak")
+    parser.add_argument(
+        "--peak", nargs=2, type=float, default=(), metavar=("FLOAT32", "BFLOAT16"), help="of the device, TFLOP/s"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, for a trial")
     parser.add_argument("--out", type=Path, help="also write the page here")
     args = parser.parse_args()
-    device = accelerators.find(args.device)[0] if args.device else None
+    peaks = dict(zip(("float32", "bfloat16"), args.peak, strict=False))
     lines = []
-    for line in page(args.quick, device):
+    for line in page(args.quick, peaks):
         print(line, flush=True)
         lines.append(line)
         if args.out:  # what was measured stays if a later part does not fit

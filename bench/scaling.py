@@ -24,8 +24,7 @@ from matplotlib.figure import Figure
 
 from purejax_sc import config as configs
 from purejax_sc.config import Config
-from purejax_sc.training.devices import make_layout
-from purejax_sc.training.mesh import compile_program, make_local_trainer
+from purejax_sc.training.sharding import compile_program, make_layout, make_local_trainer
 
 ENVIRONMENTS = (1, 2, 4, 8, 16, 32)
 SEQUENCES = 2  # in a batch per fresh one, as in minatar_breakout

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import jax
 
 from purejax_sc import config as configs
-from purejax_sc.training.devices import make_layout
-from purejax_sc.training.mesh import compile_program, make_local_trainer
+from purejax_sc.training.sharding import compile_program, make_layout, make_local_trainer
 
 
 class Program(NamedTuple):

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import plan
 
 from purejax_sc import config as configs
 from purejax_sc import networks
@@ -32,8 +33,7 @@ from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Metrics
 from purejax_sc.config import Config, Hyper
 from purejax_sc.envs import is_host, network_spec
-from purejax_sc.training import costs
-from purejax_sc.training.iteration import as_arrays
+from purejax_sc.training.train_state import as_arrays
 from purejax_sc.types import EnvSpec, Key, LearnerState, Model, Observation, Sequence
 
 SPECS = {
@@ -162,7 +162,7 @@ def timed(config: Config, spec: EnvSpec, repeats: int) -> Timed:
         compile=compile_,
         best=min(seconds) / num,
         median=sorted(seconds)[repeats // 2] / num,
-        flops=costs.flops(jax.make_jaxpr(learner.update)(*arguments), jax.default_backend()),
+        flops=plan.flops(jax.make_jaxpr(learner.update)(*arguments)),
         temporaries=None if memory is None else memory.temp_size_in_bytes,
         loss=float(metrics["loss"][-1]),
     )

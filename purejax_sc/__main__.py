@@ -2,15 +2,18 @@
 
 import sys
 
-from purejax_sc.cli import signals
+from purejax_sc.runs import interrupts
 
 
 def main() -> int:
     """Run the command line and return its exit status."""
-    signals.leave_from_now_on()  # before anything that takes time is imported
-    from purejax_sc.cli import commands
+    interrupts.install()
+    try:
+        from purejax_sc.cli import commands  # takes a moment
 
-    return commands.main()
+        return commands.main()
+    except KeyboardInterrupt as error:
+        return interrupts.exit_status(error)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ WINGS: dict[str, set[str]] = {
     "games": UP_TO_RUNS | {"evaluation"},
     "studies": UP_TO_RUNS | {"evaluation", "games"},
     "cli": UP_TO_RUNS | {"evaluation", "games", "studies"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "runs.interrupts"},
 }
 HEAVY = (
     "gymnax", "jumanji", "matplotlib", "tensorflow_probability", "tensorboardX", "jax", "envpool", "ale_py",

@@ -4,7 +4,6 @@ A command is its options, and one call of what does the work. Libraries are impo
 them, so that `--help` is quick.
 """
 
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +12,10 @@ from typing import Any
 import click
 
 from purejax_sc import __version__
-from purejax_sc.cli import options, signals, tables
+from purejax_sc.cli import options, tables
 from purejax_sc.cli.setup import (
-    Interrupted,
+    Stopped,
     UserError,
-    at_once,
     command_line,
     fail,
     is_first_process,
@@ -26,10 +24,9 @@ from purejax_sc.cli.setup import (
     watcher,
     work,
 )
-from purejax_sc.cli.together import processes
+from purejax_sc.runs import interrupts
 
 MEMORY = "--seeds, replay.capacity or train.batch_sequences"  # what takes it in training
-OF_TRAINING = ("out", "resume", "force", "coordinator", "num_processes", "process_id", "wait", "quiet")  # not of a plan
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,13 +49,10 @@ def cli(context: click.Context) -> None:
 @options.placement(
     "Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program."
 )
-@click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first one listens.")
-@click.option("--num-processes", type=options.Whole(min=1), help="How many there are; none under SLURM and the like.")
+@click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
+@click.option("--num-processes", type=options.Whole(min=1), help="Number of processes; not with --coordinator auto.")
 @click.option("--process-id", type=options.Whole(min=0), help="Which one this is, from 0.")
-@click.option("--wait", type=options.Whole(min=1), help="Seconds until all of them must be there.  [default: 300]")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration, with meanings, and exit.")
-@click.option("--plan", is_flag=True, help="Train nothing: tell the memory, the arithmetic and the least time needed.")
-@click.option("--device", metavar="NAME", help="For which device --plan is, such as h100 or tpu-v5e.  [default: all]")
 @options.quiet
 @click.option("-h", "--help", "help_", is_flag=True, help="Show this message, and the values in force for CONFIG.")
 @click.pass_context
@@ -74,10 +68,7 @@ def train(
     coordinator: str | None,
     num_processes: int | None,
     process_id: int | None,
-    wait: int | None,
     print_config: bool,
-    plan: bool,
-    device: str | None,
     quiet: bool,
     help_: bool,
 ) -> None:
@@ -101,31 +92,20 @@ def train(
         heading = f"\nValues in force for {config}:\n\n" if help_ else ""
         click.echo(heading + explained(loaded), nl=False)
         return
-    if plan:
-        _refuse_given(OF_TRAINING, "with --plan, which trains nothing: leave one of them out")
-        _plan(loaded, seeds, placement, device)
-        return
-    if device is not None:
-        raise UserError("--device names a device to plan for: add --plan, or leave it out")
+    if coordinator is None and (num_processes, process_id) != (None, None):
+        raise UserError("--num-processes and --process-id need --coordinator HOST:PORT: add it, or leave them out")
     if resume and force:
         raise UserError("--resume goes on with a run and --force replaces it: give one of them")
     directory = out or Path("runs") / Path(config).stem
     stays = f"what was written stays in {directory}; --resume goes on from there"
-    progress = watcher(quiet)
-    place = processes.find_place(coordinator, num_processes, process_id, wait)
-    facts = processes.facts(
-        configs.to_tree(loaded), seeds=seeds, out=directory.absolute(), resume=resume, force=force, placement=placement
-    )
-    cure = f"start them all again with --resume --out {directory}"
-    with (
-        processes.joined(place, facts, speaker(quiet), cure, progress.close) as farewell,
-        work(MEMORY, stays, all_cores=seeds > 1 or loaded.train.data_shards > 1),
-    ):
+    with work(MEMORY, stays, all_cores=seeds > 1 or loaded.train.data_shards > 1):
         from purejax_sc.runs import train as runs
+        from purejax_sc.training import distributed
 
-        summary = runs.train(
-            loaded, directory, seeds, placement, force, resume, progress, command_line(), at_once(stays, farewell)
-        )
+        if coordinator is not None:
+            agreed = {"config": loaded, "seeds": seeds, "placement": placement, "resume": resume, "force": force}
+            distributed.join(coordinator, num_processes, process_id, agreed)
+        summary = runs.train(loaded, directory, seeds, placement, force, resume, watcher(quiet), command_line())
     if not quiet and is_first_process():
         tables.print_summary(summary, directory)
 
@@ -136,19 +116,6 @@ def _refuse_given(names: tuple[str, ...], why: str) -> None:
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise UserError(f"--{name.replace('_', '-')} has no effect {why}")
-
-
-def _plan(config: Any, seeds: int, placement: Any, device: str | None) -> None:
-    """Print what a run needs, and how fast it can be on a device or on each that is known."""
-    with work(MEMORY):
-        from purejax_sc.training import accelerators, plan
-
-        devices = accelerators.find(device)
-        speaker()("planning")
-        with at_once("")():
-            planned = plan.make_plan(config, seeds)
-        estimates = [plan.on_device(planned, each, seeds, placement) for each in devices]
-    tables.print_plan(planned, estimates, seeds)
 
 
 @cli.command()
@@ -175,7 +142,7 @@ def sweep(
         from purejax_sc.runs import sweep as sweeps
 
         report = sweeps.sweep(
-            config, settings, directory, seeds, placement, watcher(quiet), command_line(), at_once(stays), resume
+            config, settings, directory, seeds, placement, watcher(quiet), command_line(), resume=resume
         )
     if not quiet:
         tables.print_settings(report["settings"])
@@ -216,7 +183,7 @@ def study(
         from purejax_sc.studies.study_file import load_study
 
         loaded = load_study(name, size, seeds, envs, arms)
-        found = studies.run(loaded, directory, placement, watcher(quiet), command_line(), at_once(stays), cluster)
+        found = studies.run(loaded, directory, placement, watcher(quiet), command_line(), address=cluster)
     if not quiet:
         tables.print_verdicts(found.verdicts)
         click.echo(f"wrote {directory / 'report.html'}")
@@ -595,10 +562,10 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     try:
         cli.main(args, prog_name="purejax-sc", standalone_mode=False)
-    except click.Abort:
-        return fail(signals.message(signal.SIGINT, ""), signals.status(signal.SIGINT))
-    except Interrupted as ended:
-        return fail(ended.format_message(), ended.status)
+    except click.Abort as error:  # click's name for a KeyboardInterrupt
+        return fail("stopped", interrupts.exit_status(error.__cause__))
+    except Stopped as error:
+        return fail(error.format_message(), error.status)
     except click.ClickException as error:
         return fail(error.format_message(), error.exit_code)
     return 0

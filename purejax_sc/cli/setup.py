@@ -1,20 +1,18 @@
-"""What commands share: one line for every mistake, Ctrl-C, and JAX's settings."""
+"""Shared by commands: one line for every mistake, the end after Ctrl-C, and JAX's settings."""
 
 import os
 import shlex
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from purejax_sc.cli import last_words, signals
-from purejax_sc.cli.signals import line
+from purejax_sc.runs import interrupts
 
 if TYPE_CHECKING:
     from purejax_sc.runs.progress import Progress
@@ -24,12 +22,12 @@ class UserError(click.ClickException):
     exit_code = 2
 
 
-class Interrupted(click.ClickException):
-    """After a signal, see `signals`. status: that the process ends with."""
+class Stopped(click.ClickException):
+    """The end of a command that a signal interrupted. stays: what remains of its work; may be empty."""
 
-    def __init__(self, number: int, stays: str) -> None:
-        super().__init__(signals.message(number, stays))
-        self.status = signals.status(number)
+    def __init__(self, interrupt: BaseException | None, stays: str = "") -> None:
+        super().__init__(f"stopped: {stays}" if stays else "stopped")
+        self.status = interrupts.exit_status(interrupt)
 
 
 @contextmanager
@@ -46,44 +44,20 @@ def refusals() -> Iterator[None]:
 
 @contextmanager
 def work(cure: str, stays: str = "", all_cores: bool = False) -> Iterator[None]:
-    """Around all that computes: JAX is set up, and whatever a user can do something about ends in one line.
+    """Context manager around all that computes: set JAX up, and turn what a user can do something about into one line.
 
     cure:      what to lower where there is not enough memory.
     stays:     what the line after Ctrl-C says about the work that was done.
     all_cores: let what is independent run side by side on the cores of a CPU.
     """
     try:
-        with refusals(), enough(cure), signals.in_order(stays):
+        with refusals():
             _prepare_jax(all_cores)
             yield
+    except MemoryError:
+        raise UserError(f"out of memory: lower {cure}") from None
     except KeyboardInterrupt as error:
-        number = error.number if isinstance(error, signals.Ended) else signal.SIGINT
-        raise Interrupted(number, stays) from None
-
-
-@contextmanager
-def enough(cure: str) -> Iterator[None]:
-    """Turn every error that says that there was too little memory into one line. cure: what to lower."""
-    from purejax_sc import memory
-
-    missing = memory.advice(MemoryError(), cure)
-    lines = {
-        last_words.NO_MEMORY: line(missing),
-        last_words.NO_THREAD: line(f"{missing}; or raise the limits of threads and addresses (ulimit -u, -v)"),
-    }
-    try:
-        memory.check_start()
-        with last_words.said(lines):
-            yield
-    except Exception as error:
-        if not memory.is_missing(error):
-            raise
-        raise UserError(memory.advice(error, cure)) from None
-
-
-def at_once(stays: str, farewell: Callable[[], None] | None = None) -> Callable[[], AbstractContextManager[None]]:
-    """While XLA compiles, a signal need not wait: the process leaves with the message that it would have had."""
-    return partial(signals.at_once, stays, farewell)
+        raise Stopped(error, stays) from None
 
 
 def speaker(quiet: bool = False) -> Callable[[str], None]:
@@ -105,7 +79,8 @@ def command_line() -> str:
 
 
 def fail(message: str, status: int) -> int:
-    click.echo(line(message), err=True)
+    """Print the one line of a command that ends early, and return its exit status."""
+    click.echo(f"purejax-sc: {' '.join(message.split())}", err=True)
     return status
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-SHARES = (1.0, 0.4, 0.1)  # of a device's peak rates, at which a plan tells hours
-
 
 def print_methods(methods: Sequence[dict[str, Any]]) -> None:
     """One line per method: the score that its task is judged by, and the median of the paired difference from Dyna.
@@ -186,49 +184,6 @@ def print_verdicts(verdicts: Sequence[Any]) -> None:
         rows.append((x.claim.claim, x.environment, f"{x.difference:+.3g}", interval, x.verdict))
     if verdicts:
         print_table(rows)
-
-
-def print_plan(plan: Any, estimates: Sequence[Any], seeds: int) -> None:
-    """What a seed needs, then one line per device."""
-    shared = f", on each of the {plan.shards} devices that share it" if plan.shards > 1 else ""
-    click.echo(f"one seed{shared}:")
-    print_table([*_memory(plan), *_arithmetic(plan)])
-    click.echo()
-    hours = (f"hours at {SHARES[0]:.0%}", *(f"at {share:.0%}" for share in SHARES[1:]))
-    rows = [("device", "GiB", "GB/s", "TFLOP/s", "an update", "env steps/s", "seeds", "replay steps", *hours)]
-    for estimate in estimates:
-        device, fit = estimate.device, estimate.replay_steps
-        numbers = (f"{x:,.4g}" for x in (device.memory, device.bandwidth, estimate.rate))
-        speed = (f"{1e3 * estimate.update:.3g} ms", f"{estimate.env_steps:,.0f}")
-        at = (f"{estimate.hours / share:,.3g}" for share in SHARES)
-        rows.append((device.name, *numbers, *speed, f"{estimate.seeds:,}", "-" if fit is None else f"{fit:,}", *at))
-    print_table(rows)
-    click.echo(f"times at least and rates at most, if nothing but products took time; hours are of {seeds} seed(s)")
-
-
-def _memory(plan: Any) -> list[tuple[str, ...]]:
-    config = plan.config
-    steps = plan.shards * config.replay_capacity_sequences * config.train.sequence_length
-    replay = (f"replay of {steps:,} steps", _size(plan.replay), "" if plan.replay_on_device else "not on the device")
-    compiled = "" if plan.here is None else f"; {_size(plan.here)} as compiled for this machine"
-    return [
-        ("parameters, target, Adam", _size(plan.state), f"{plan.num_params:,} parameters"),
-        replay if plan.replay else ("no replay", "", ""),
-        ("environments", _size(plan.envs), "with the sequences that they have just made"),
-        ("an update beside them", _size(plan.update), f"an estimate{compiled}"),
-        ("on the device", _size(plan.resident + plan.update), ""),
-    ]
-
-
-def _arithmetic(plan: Any) -> list[tuple[str, ...]]:
-    config = plan.config
-    acting = config.train.sequence_length * plan.act_flops
-    return [
-        ("an update", _operations(plan.update_flops), "matrix products and convolutions"),
-        ("an environment step", _operations(plan.iteration_flops / config.steps_per_iteration),
-         f"with its updates; {acting / plan.iteration_flops:.1%} of it is acting"),
-        ("gradients of an update", _size(4 * plan.num_params), "which devices that share a seed exchange"),
-    ]  # fmt: skip
 
 
 def print_facts(facts: dict[str, float]) -> None:

@@ -27,7 +27,7 @@ from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, bootstrap_interval
 from purejax_sc.runs import events
 from purejax_sc.runs.checkpoint import Agents, load_agents
-from purejax_sc.training.devices import default_placement, over_seeds
+from purejax_sc.training.sharding import default_placement, over_seeds
 from purejax_sc.types import Env, Key, Params
 
 FILE, CURVE = "evaluation.json", "evaluation_search.png"

@@ -30,7 +30,7 @@ def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[s
     config = agents.config.model_copy(update={"seed": agents.seeds[row]})
     params = jax.tree.map(lambda x: x[row], agents.learner.target)
     data = agent_file.encode(params, config, purejax_sc.__version__)
-    with new_directory(out, say):
+    with new_directory(out):
         write_config(out, config)
         replace_file(out / agent_file.FILE, data)
     return {"seed": config.seed, "bytes": len(data)}

@@ -31,13 +31,12 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import network_spec
 from purejax_sc.results.files import RunError, reason, remedy, replace_file
-from purejax_sc.results.lock import UNLOCKED, Lock
 from purejax_sc.runs import agent_file, digests
 from purejax_sc.runs.begun import refuse_other_seeds
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, EARLIER, NEWEST, difference, explain
-from purejax_sc.training import devices, replay
-from purejax_sc.training.devices import Layout
-from purejax_sc.training.iteration import AnyState
+from purejax_sc.training import distributed, replay
+from purejax_sc.training.sharding import Layout
+from purejax_sc.training.train_state import AnyState
 from purejax_sc.types import LearnerState
 
 WRITERS = ("/orbax/", "/tensorstore/", "/asyncio/")  # parts of their files' paths
@@ -138,18 +137,17 @@ class Checkpoints:
         config: Config,
         layout: Layout,
         seeds: list[int],
-        lock: Lock = UNLOCKED,
         own_parts: Sequence[str] = (),
     ) -> None:
-        """lock: on `out`.   own_parts: what the run was built by that `config` does not name."""
+        """own_parts: what the run was built by that `config` does not name."""
         self.own_parts = list(own_parts)
-        self._out, self._config, self._layout, self._lock = out, config, layout, lock
+        self._out, self._config, self._layout = out, config, layout
         self._seeds, self._num_rows = seeds, len(seeds)
         # Synchronous: the states are donated to the next chunk, and a save costs less than most chunks.
         options = ocp.CheckpointManagerOptions(enable_async_checkpointing=False)
         self._folder = (out / CHECKPOINTS).resolve()
         with _writing(out, "checkpoints"):
-            devices.on_first_process(self._remove_unfinished)
+            distributed.on_first_process(self._remove_unfinished)
             self._manager = ocp.CheckpointManager(self._folder, options=options)
 
     def save(self, done: int, states: AnyState, run_seconds: float, rows: str) -> None:
@@ -159,11 +157,10 @@ class Checkpoints:
         """
         if done in self._manager.all_steps():
             return
-        self._lock.check()
         try:
             with _writing(self._out, f"checkpoint {done}"):
                 self._write(done, states, run_seconds)
-                devices.on_first_process(lambda: self._seal(done, rows))
+                distributed.on_first_process(lambda: self._seal(done, rows))
                 for step in sorted(self._manager.all_steps())[: -self._config.checkpoint.keep]:
                     self._manager.delete(step)
         except RunError:
@@ -285,7 +282,7 @@ class Checkpoints:
                 target = self._out / DAMAGED / str(step)
                 number = sum(path.name.split(".")[0] == str(step) for path in target.parent.iterdir())
                 shutil.move(self._out / CHECKPOINTS / str(step), f"{target}.{number}" if number else target)
-        devices.wait_for_all("checkpoints")
+        distributed.wait_for_all("checkpoints")
         if steps:
             self._manager.reload()
 
@@ -390,7 +387,7 @@ def _verify(step: Path, items: Sequence[str] | None) -> str:
         rows = digests.verify(step, None if items is None else ("facts", *items))
     except (digests.DamageError, digests.UnfinishedError) as caught:
         error = caught
-    if devices.any_process(error is not None):
+    if distributed.any_process(error is not None):
         raise error or digests.DamageError("another process finds it damaged")
     return rows
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from purejax_sc import __version__, memory
+from purejax_sc import __version__
 from purejax_sc.config import Config, ConfigError, from_tree, to_tree
 from purejax_sc.envs import is_host
 from purejax_sc.results.curves import Curves, read_curves
@@ -28,7 +28,7 @@ from purejax_sc.runs.grid import program_of
 from purejax_sc.runs.parts import Part
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.train import DONE, FACTORIES, Factories, check_parts, train_parts
-from purejax_sc.training.devices import Placement
+from purejax_sc.training.sharding import Placement
 
 RUNS, PROGRAMS = "runs", "programs"
 MEMORY = "the number of seeds, replay.capacity or train.batch_sequences"  # what takes it
@@ -85,7 +85,7 @@ def is_done(task: Task) -> bool:
 
 
 @contextmanager
-def directory(out: Path, resume: bool, mark: str, say: Callable[[str], None]) -> Iterator[None]:
+def directory(out: Path, resume: bool, mark: str) -> Iterator[None]:
     """A directory for many runs, this process's own to write inside the `with`. An error leaves none without a run.
 
     resume: one that is there is gone on with.   mark: the file or folder that every such directory has.
@@ -99,7 +99,7 @@ def directory(out: Path, resume: bool, mark: str, say: Callable[[str], None]) ->
         if not fresh and not (out / mark).exists():
             raise RunError(f"{out} holds no {mark}, so that nothing of it can be gone on with: choose another --out")
         out.mkdir(parents=True, exist_ok=True)
-        held = lock(out, say)
+        held = lock(out)
     except OSError as error:
         raise unwritable(out, error) from None
     try:
@@ -110,7 +110,7 @@ def directory(out: Path, resume: bool, mark: str, say: Callable[[str], None]) ->
         raise
     finally:
         drop_if_empty(out)
-        held.close()
+        held.release()
 
 
 def plan(out: Path, arms: Sequence[Arm], num_seeds: int, placement: Placement | None = None) -> list[Task]:
@@ -201,10 +201,8 @@ def do(
     except (ConfigError, RunError) as error:
         progress.say(str(error))
         return Outcome(task, [], str(error))
-    except Exception as error:
-        if not memory.is_missing(error):
-            raise
-        advice = memory.advice(error, MEMORY)
+    except MemoryError:
+        advice = f"out of memory: lower {MEMORY}"
         progress.say(advice)
         return Outcome(task, [], advice)
     task.home.with_name(f"{task.home.name}.json").unlink(missing_ok=True)

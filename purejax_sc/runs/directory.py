@@ -1,14 +1,15 @@
 """Run directories: begun, found again, replaced. Nothing is removed that no run wrote."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+
+from filelock import FileLock
 
 import purejax_sc
 from purejax_sc.config import Config, ConfigError, load, to_tree, to_yaml
 from purejax_sc.config.files import flat
 from purejax_sc.results.files import RunError, replace_file, unwritable
-from purejax_sc.results.lock import LOCK, Lock, is_free, lock
+from purejax_sc.results.lock import LOCK, is_free, lock
 
 CHECKPOINTS, DAMAGED, NEWEST = "checkpoints", "checkpoints.damaged", "checkpoints.json"
 _FILES = (
@@ -20,7 +21,7 @@ EARLIER = "0.1.0 or earlier"  # the versions that did not note which they were
 READER = "85bead9"  # commit that reads the runs of before options were removed for 0.2
 
 
-def claim_directory(out: Path, config: Config, force: bool, resume: bool, say: Callable[[str], None]) -> Lock:
+def claim_directory(out: Path, config: Config, force: bool, resume: bool) -> FileLock:
     """Find the directory to go on with or to replace, or make a new one, and lock it. Raises RunError.
 
     Nothing in it is changed yet.
@@ -28,13 +29,13 @@ def claim_directory(out: Path, config: Config, force: bool, resume: bool, say: C
     try:
         _admit(out, config, force, resume)
         out.mkdir(parents=True, exist_ok=True)
-        held = lock(out, say)
+        held = lock(out)
     except OSError as error:
         raise unwritable(out, error) from None
     try:
         _admit(out, config, force, resume)  # another command may have been quicker
     except RunError:
-        held.close()
+        held.release()
         raise
     return held
 

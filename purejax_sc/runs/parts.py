@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from purejax_sc.config import Config
-from purejax_sc.results.lock import UNLOCKED, Lock
 from purejax_sc.runs import digests
 from purejax_sc.runs.recorder import Recorder
 from purejax_sc.training.compiled import Point
@@ -24,9 +23,9 @@ class Part(NamedTuple):
 class Recorders:
     """A `Recorder` for each run of a program, which sees its own rows."""
 
-    def __init__(self, parts: Sequence[Part], writes: bool = True, lock: Lock = UNLOCKED) -> None:
-        """writes: False on all processes but the first, which then only keep count.  lock: on the program's home."""
-        self._recorders = [Recorder(part.out, part.config, part.seeds, writes, lock) for part in parts]
+    def __init__(self, parts: Sequence[Part], writes: bool = True) -> None:
+        """writes: False on all processes but the first, which then only keep count."""
+        self._recorders = [Recorder(part.out, part.config, part.seeds, writes) for part in parts]
         self.rows = slices([len(part.seeds) for part in parts])
         self.seeds = [seed for part in parts for seed in part.seeds]
         self._shares = np.array([len(part.seeds) for part in parts]) / len(self.seeds)

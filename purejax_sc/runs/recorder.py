@@ -15,7 +15,6 @@ import purejax_sc
 from purejax_sc.config import Config
 from purejax_sc.results.curves import Curves, summarise
 from purejax_sc.results.files import RunError, replace_file, unwritable
-from purejax_sc.results.lock import UNLOCKED, Lock
 from purejax_sc.runs import digests
 from purejax_sc.runs.events import Events, tag
 from purejax_sc.training.compiled import Point
@@ -28,9 +27,9 @@ FIXED = ("seed", "update", "env_steps", "wall_time")  # columns before the metri
 class Recorder:
     """Keeps the log points of a run, and its directory up to date."""
 
-    def __init__(self, out: Path, config: Config, seeds: list[int], writes: bool = True, lock: Lock = UNLOCKED) -> None:
-        """writes: False on all processes of a run but the first, which then only keep count.  lock: on `out`."""
-        self._out, self._config, self._writes, self._lock = out, config, writes, lock
+    def __init__(self, out: Path, config: Config, seeds: list[int], writes: bool = True) -> None:
+        """writes: False on all processes of a run but the first, which then only keep count."""
+        self._out, self._config, self._writes = out, config, writes
         self.seeds = seeds
         self.run_seconds = 0.0  # that the devices needed
         self._points: list[Point] = []
@@ -125,7 +124,6 @@ class Recorder:
         if not self._writes:
             return
         if self._events is None:
-            self._lock.check()
             self._events = Events(self._out, point.env_steps, self._config)
         known = {name: values[np.isfinite(values)] for name, values in point.metrics.items()}
         means = {tag(name): values.mean() for name, values in known.items() if len(values)}
@@ -148,7 +146,6 @@ class Recorder:
 
     def _replace(self, name: str, data: bytes) -> None:
         if self._writes:
-            self._lock.check()
             replace_file(self._out / name, data)
 
     def _summary(self, facts: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from purejax_sc.runs.directory import write_config
 from purejax_sc.runs.grid import Result, Setting, parse
 from purejax_sc.runs.progress import SILENT, Progress
 from purejax_sc.runs.sweep_plot import draw
-from purejax_sc.training.devices import Placement
+from purejax_sc.training.sharding import Placement
 
 
 def sweep(
@@ -57,7 +57,7 @@ def sweep(
         )
     arms = [Arm(directory_name(setting), setting.config) for setting in settings]
     facts: list[dict[str, Any]] = []
-    with collection.directory(out, resume, collection.RUNS, progress.say):
+    with collection.directory(out, resume, collection.RUNS):
         tasks = collection.plan(out, arms, num_seeds, placement)
         write_config(out, settings[0].config)
         for outcome in collection.carry_out(tasks, placement, progress, command, compiling):

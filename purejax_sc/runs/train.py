@@ -13,25 +13,25 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from filelock import FileLock
 
 from purejax_sc import envs
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs.host import HostEnvs
 from purejax_sc.results.files import RunError, reason
-from purejax_sc.results.lock import UNLOCKED, Lock, drop_if_empty, is_free
+from purejax_sc.results.lock import drop_if_empty, is_free
 from purejax_sc.runs import begun
 from purejax_sc.runs.checkpoint import Checkpoints, Restored
 from purejax_sc.runs.directory import CHECKPOINTS, check_same, claim_directory, start_directory, write_config
 from purejax_sc.runs.grid import as_program
+from purejax_sc.runs.interrupts import stop_requests
 from purejax_sc.runs.parts import Part, Recorders
 from purejax_sc.runs.progress import SILENT, Progress
-from purejax_sc.runs.stopping import stop_requests
-from purejax_sc.training import anakin, devices, sebulba
+from purejax_sc.training import anakin, distributed, sebulba
 from purejax_sc.training.anakin import Trainer
 from purejax_sc.training.compiled import Point, Program, points
-from purejax_sc.training.devices import Layout, Placement, make_layout
-from purejax_sc.training.iteration import AnyState, check_num_seeds
-from purejax_sc.training.mesh import compile_program, make_local_trainer
+from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
+from purejax_sc.training.train_state import AnyState, check_num_seeds
 from purejax_sc.types import EnvSpec
 
 DONE = ".done"  # the end of the name of a program's home while it is removed
@@ -177,7 +177,7 @@ def _train(
             " env=module:function and network.kind=module:KIND they can"
         )
     compile_ = _prepare(job, layout, resume, progress, factories)  # before anything is written
-    with _claimed(job.home, job.config, force, resume, progress) as lock:
+    with _claimed(job.home, job.config, force, resume):
         summary = _taken_up(job) if resume and job.strict else None
         if summary is not None:
             progress.say(f"{job.home} is complete: nothing is left to train")
@@ -185,12 +185,12 @@ def _train(
         with compiling(), progress.busy("compiling"):
             program = compile_()
         progress.say(f"compiled in {program.seconds:.1f} s")
-        devices.on_first_process(lambda: start_directory(job.home, job.config, force))
-        recorder = Recorders(job.parts, first, lock)
-        checkpoints = Checkpoints(job.home, job.config, layout, job.seeds, lock, own)
+        distributed.on_first_process(lambda: start_directory(job.home, job.config, force))
+        recorder = Recorders(job.parts, first)
+        checkpoints = Checkpoints(job.home, job.config, layout, job.seeds, own)
         run = _Run(job, program, recorder, checkpoints, progress)
         restored = _restore(run) if resume else None
-        devices.on_first_process(lambda: _write_configs(job))
+        distributed.on_first_process(lambda: _write_configs(job))
         states, summaries = _finish(run, restored, command)
         if any(part.out != job.home for part in job.parts):
             _hand_over(run, layout, states)
@@ -205,7 +205,7 @@ def _taken_up(job: _Job) -> dict[str, Any] | None:
     """
     begun.check_seeds(job.home, job.seeds)
     summary = begun.complete(job.home, job.config, job.seeds)
-    return None if devices.any_process(summary is None) else summary
+    return None if distributed.any_process(summary is None) else summary
 
 
 def _write_configs(job: _Job) -> None:
@@ -215,16 +215,16 @@ def _write_configs(job: _Job) -> None:
 
 
 @contextmanager
-def _claimed(out: Path, config: Config, force: bool, resume: bool, progress: Progress) -> Iterator[Lock]:
+def _claimed(out: Path, config: Config, force: bool, resume: bool) -> Iterator[None]:
     """The directory `out` for this run alone; the first process sees to it. A failure leaves no empty directory."""
-    locks: list[Lock] = []
-    devices.on_first_process(lambda: locks.append(claim_directory(out, config, force, resume, progress.say)))
+    locks: list[FileLock] = []
+    distributed.on_first_process(lambda: locks.append(claim_directory(out, config, force, resume)))
     try:
-        yield locks[0] if locks else UNLOCKED
+        yield
     finally:
         if locks:
             drop_if_empty(out)
-            locks[0].close()
+            locks[0].release()
 
 
 class _Run(NamedTuple):
@@ -306,7 +306,7 @@ def _loop(run: _Run, restored: Restored | None, requested: Callable[[], bool]) -
         if run.job.strict:
             _check_finite(point, recorder.seeds)
         run.progress.advance(point)
-        stop = devices.any_process(requested())
+        stop = distributed.any_process(requested())
         if stop or done_now == config.num_iterations or point.update - saved >= config.checkpoint.updates:
             recorder.save_metrics()  # first: a checkpoint never knows more than metrics.csv
             run.checkpoints.save(done_now, states, recorder.run_seconds, recorder.digest)

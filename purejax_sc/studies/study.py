@@ -19,7 +19,7 @@ from purejax_sc.studies.claims import Verdict
 from purejax_sc.studies.scores import Scores
 from purejax_sc.studies.study_file import Study
 from purejax_sc.tabular import study as tabular
-from purejax_sc.training.devices import Placement
+from purejax_sc.training.sharding import Placement
 
 NOTE, TABULAR = "study.json", "tabular"  # what tells of which study the directory is; folder of tabular tasks
 
@@ -62,7 +62,7 @@ def run(
     arms = [Arm(f"{env}/{arm}", config) for env, row in study.configs.items() for arm, config in row.items()]
     with (
         cluster.connect(address) if address else nullcontext() as client,
-        collection.directory(out, True, NOTE, progress.say),
+        collection.directory(out, True, NOTE),
     ):
         tasks = collection.plan(out, arms, study.seeds, placement)
         replace_file(out / NOTE, _note(study, command))

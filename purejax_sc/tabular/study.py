@@ -57,7 +57,7 @@ def run(
     """
     points = parse(overrides)
     check(tasks, points, num_seeds)
-    with new_directory(out, say):
+    with new_directory(out):
         results = [run_task(task, points, num_seeds, say) for task in tasks]
         return _write(out, results, points, command)
 

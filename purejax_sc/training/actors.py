@@ -27,7 +27,7 @@ MakeEnvs = Callable[[int, int], HostEnvs]  # (number of environments, seed)
 
 
 class Block(NamedTuple):
-    """What an actor hands over after T steps of its B environments.
+    """Experience of an actor after T steps of its B environments.
 
     rows:     Sequence of NumPy arrays, batch-major, in the form of `stacked`.
     episodes: the float64 sums that are logged, by name.   returns: of the episodes that ended, in that order.
@@ -67,11 +67,11 @@ class Actors:
 
     @property
     def has_block(self) -> bool:
-        """Whether `take` need not wait."""
+        """Is there a block to take without waiting?"""
         return not self._blocks.empty()
 
     def take(self) -> Block:
-        """The next block, waiting for it. Raises RunError if an actor has failed, with its error as the cause."""
+        """Wait for the next block. Raises RunError if an actor has failed, with its error as the cause."""
         while True:
             if not self._errors.empty():
                 error = self._errors.get()
@@ -115,7 +115,7 @@ class Actors:
             waited = self._hand_over(block)
 
     def _hand_over(self, block: Block) -> float:
-        """Put a block in the queue; the seconds that took."""
+        """Put a block in the queue, and return the seconds that took."""
         start = time.perf_counter()
         while not self._stop.is_set():
             try:
@@ -127,7 +127,7 @@ class Actors:
 
 
 class _Tape:
-    """Collects what an actor sees and does, and makes blocks of it."""
+    """Recorder of observations and actions, from which it makes blocks."""
 
     def __init__(self, num_frames: int, num_actions: int, first: HostStep) -> None:
         self._num_frames, self._num_actions = num_frames, num_actions
@@ -138,7 +138,7 @@ class _Tape:
 
     @property
     def obs(self) -> Observation:
-        """The latest, of single frames [B, ...]."""
+        """Latest observation, of single frames [B, ...]."""
         return self._seen[-1]
 
     def add(self, action: np.ndarray, logits: np.ndarray, after: HostStep) -> None:
@@ -147,7 +147,7 @@ class _Tape:
         self._seen.append(observation(after, action, self._num_actions))
 
     def block(self, carry: Tree, updates: int, waited: float) -> Block:
-        """What was collected since the last block. carry: before its first step."""
+        """Return the block of all since the last one. carry: before its first step."""
         seen = Observation(*_over_time(self._seen))
         now = {name: getattr(seen, name)[:, self._num_frames - 1 :] for name in _AT_ONE_TIME}
         action, logits, reward, discount = _over_time(self._done)
@@ -165,5 +165,5 @@ class _Tape:
 
 
 def _over_time(steps: list[Any]) -> tuple[Any, ...]:
-    """Tuples of arrays [B, ...], one per step -> a tuple of arrays [B, steps, ...]."""
+    """Stack tuples of arrays [B, ...], one per step, to a tuple of arrays [B, steps, ...]."""
     return tuple(np.stack(x, axis=1) for x in zip(*steps, strict=True))

@@ -20,16 +20,16 @@ from purejax_sc.envs import base, make_env
 from purejax_sc.envs.base import DriverState
 from purejax_sc.networks import make_model
 from purejax_sc.training import replay
-from purejax_sc.training.iteration import (
+from purejax_sc.training.replay import ReplayState
+from purejax_sc.training.train_state import (
     Nothing,
     TrainState,
     as_arrays,
+    check_fits,
     check_replay_fits,
     learn,
     swap_time,
 )
-from purejax_sc.training.replay import ReplayState
-from purejax_sc.training.sizes import check_fits
 from purejax_sc.types import Array, Env, EpisodeStats, Key, Model, Params, Sequence, Transition, Tree
 
 JUDGE = 1  # apart from the other uses of a key
@@ -93,7 +93,7 @@ def make_trainer(
     model = model or make_model(config, env.spec)
     parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis, sc_errors), axis)
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
-    check_fits(config, parts.learner, row, free, "the device", num_seeds)
+    check_fits(config, parts.learner, row, free, num_seeds)
     check_replay_fits(config, num_seeds * replay_bytes(config, row), free, "the device", num_seeds)
     return Trainer(partial(_init, parts), partial(_iterate, parts), partial(_judge, parts))
 

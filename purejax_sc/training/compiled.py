@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from purejax_sc.config import Config
-from purejax_sc.training.iteration import AnyState
-from purejax_sc.types import Tree
+from purejax_sc.training.train_state import AnyState
 
 CURE = "replay.capacity, train.batch_sequences, train.num_envs, the widths of the network or the number of seeds"
 
@@ -91,8 +90,3 @@ def _tidy(metrics: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
     # the parts before their sum, so that the guard names the part that went wrong first
     order = sorted(rest, key=lambda name: (0 if name.startswith("loss_") else 1 if name == "loss" else 2, name))
     return episodes | {"episodes": np.rint(count * n)} | {name: metrics[name] for name in order}
-
-
-def tree_bytes(tree: Tree) -> int:
-    # a typed key has no size in bytes of its own; its share is negligible
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -1,4 +1,4 @@
-"""A ring of sequences in main memory, or in a file that is mapped into it: `replay` for environments on the host.
+"""Replay buffer for environments on the host: a ring of sequences in main memory, or in a file mapped into it.
 
 A row is one record of all its arrays, so that adding is one copy and the file one array.
 """
@@ -12,12 +12,9 @@ import numpy as np
 
 from purejax_sc.types import Tree
 
-MAGIC = b"purejax_sc replay\n"
-OFFSET = 64  # bytes before the first record of a file
-
 
 class RingState(NamedTuple):
-    """What a checkpoint keeps. data: uint8 [capacity, record size], () if it is in a file.
+    """State in a checkpoint. data: uint8 [capacity, record size], () if it is in a file.
 
     cursor: int64 [], the row written next. size: int64 [], rows filled.
     """
@@ -28,7 +25,7 @@ class RingState(NamedTuple):
 
 
 class HostReplay:
-    """Rows shaped like `example` (arrays or ShapeDtypeStructs, without a batch axis), `capacity` of them.
+    """Ring of rows shaped like `example` (arrays or ShapeDtypeStructs, without a batch axis).
 
     `load` comes before `add` and `sample`.
     """
@@ -48,22 +45,31 @@ class HostReplay:
         return self._capacity * self._record.itemsize
 
     def empty(self) -> RingState:
-        """The state of a ring without rows. Its memory is taken when rows come."""
+        """Return the state of a ring without rows. Its memory is taken when rows come."""
         data = () if self._path else np.zeros((self._capacity, self._record.itemsize), np.uint8)
         return RingState(data, np.zeros((), np.int64), np.zeros((), np.int64))
 
     def reserve(self) -> None:
-        """Find the file, or make it with all of its space, if there is to be one.
+        """Open the file, if there is to be one, or make it with all of its space.
 
-        Raises OSError: it cannot be made, does not fit on its disk, or is not one of these.
+        Raises OSError: it cannot be made, does not fit on its disk, or is of another size.
         """
-        if self._path is not None and self._rows is None:
-            if not self._path.exists():
-                self._create(self._path)
-            self._rows = self._map(self._path)
+        if self._path is None or self._rows is not None:
+            return
+        if not self._path.exists():
+            with self._path.open("xb") as file:
+                try:
+                    # all of it now: a map that finds the disk full later kills the process
+                    os.posix_fallocate(file.fileno(), 0, self.num_bytes)
+                except OSError:
+                    self._path.unlink()
+                    raise
+        if self._path.stat().st_size != self.num_bytes:
+            raise OSError(f"{self._path} is not a replay of this size and shape")
+        self._rows = np.memmap(self._path, self._record, mode="r+", shape=(self._capacity,))
 
     def load(self, state: RingState) -> None:
-        """Go on from a state. In a file, rows may be newer than it. Raises OSError as `reserve`."""
+        """Resume from a state. In a file, rows may be newer than it. Raises OSError as `reserve`."""
         size = int(state.size)
         if self._path is None:
             self._rows = np.require(state.data, np.uint8, ["C", "W"]).reshape(-1).view(self._record)
@@ -74,7 +80,7 @@ class HostReplay:
 
     @property
     def state(self) -> RingState:
-        """Shares its memory with the ring."""
+        """State that shares its memory with the ring."""
         data = () if self._path else self._rows.view(np.uint8).reshape(self._capacity, -1)
         return RingState(data, np.array(self._cursor), np.array(self._size))
 
@@ -93,32 +99,8 @@ class HostReplay:
         self._size = min(self._size + batch, self._capacity)
 
     def sample(self, rng: np.random.Generator, batch: int) -> Tree:
-        """`batch` rows drawn uniformly with replacement from those filled; at least one must be."""
+        """Draw `batch` rows uniformly with replacement from those filled; at least one must be."""
         index = rng.integers(self._size, size=batch)
         while not (whole := self._rows["written"][index]).all():
             index = np.where(whole, index, rng.integers(self._size, size=batch))
         return jax.tree.unflatten(self._treedef, [self._rows[name][index] for name in self._fields])
-
-    def _create(self, path: Path) -> None:
-        with path.open("xb") as file:
-            try:
-                file.write(MAGIC)
-                file.flush()
-                # all of it now: a map that finds the disk full later kills the process
-                _reserve(file.fileno(), OFFSET + self.num_bytes)
-            except OSError:
-                path.unlink()
-                raise
-
-    def _map(self, path: Path) -> np.ndarray:
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC or path.stat().st_size != OFFSET + self.num_bytes:
-                raise OSError(f"{path} is not a replay of this size and shape")
-        return np.memmap(path, self._record, mode="r+", offset=OFFSET, shape=(self._capacity,))
-
-
-def _reserve(descriptor: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
-    else:
-        os.ftruncate(descriptor, size)

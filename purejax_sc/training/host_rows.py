@@ -11,7 +11,7 @@ from purejax_sc.types import Array, EnvSpec, Model, Observation, Sequence
 
 
 def stacked(rows: Sequence, num_frames: int) -> Sequence:
-    """Rows as the learner and the network see them, each observation with the `num_frames` = S frames up to its own.
+    """Return rows as the network sees them, each observation with the `num_frames` = S frames up to its own.
 
     rows: batch-major. Its observations' `frame` [B, T + S, H, W, C] and `first` [B, T + S] begin S - 1 steps early.
     Frames from before an episode are replaced by its first one.
@@ -32,13 +32,13 @@ def stacked(rows: Sequence, num_frames: int) -> Sequence:
 
 
 def as_batch(rows: Sequence, num_frames: int) -> Sequence:
-    """Rows [B, T, ...] in the form that `stacked` reads, as the learner takes them: time-major [T, B, ...]."""
+    """Convert rows [B, T, ...] in the form that `stacked` reads to the learner's time-major [T, B, ...]."""
     rows = stacked(rows, num_frames)
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows._replace(carry=()))._replace(carry=rows.carry)
 
 
 def row_shapes(config: Config, spec: EnvSpec, model: Model) -> Sequence:
-    """Shapes of one row in the form that `stacked` reads. spec: obs_shape is that of one frame."""
+    """Return the shapes of one row in the form that `stacked` reads. spec: obs_shape is that of one frame."""
     steps, frames = config.train.sequence_length, config.train.sequence_length + config.atari.stack
     shape: Any = jax.ShapeDtypeStruct
     num_actions = spec.num_actions

@@ -25,23 +25,24 @@ from purejax_sc.agent.muesli import Learner
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
-from purejax_sc.training import devices
+from purejax_sc.training import sharding
 from purejax_sc.training.actors import ACTING, Actors, Block, MakeEnvs
-from purejax_sc.training.compiled import CURE, Program, tree_bytes
-from purejax_sc.training.devices import DATA, SEED, Layout
+from purejax_sc.training.compiled import CURE, Program
 from purejax_sc.training.host_replay import HostReplay, RingState
 from purejax_sc.training.host_rows import as_batch, row_shapes
-from purejax_sc.training.iteration import (
+from purejax_sc.training.sharding import DATA, SEED, Layout
+from purejax_sc.training.train_state import (
     LAST_EPISODES,
     Nothing,
     TrainState,
     as_arrays,
+    check_fits,
     check_replay_fits,
     episode_score,
     join,
     no_returns,
+    tree_bytes,
 )
-from purejax_sc.training.sizes import check_fits
 from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 HostState = TrainState[np.ndarray, RingState | Nothing]
@@ -72,7 +73,10 @@ def make_update(config: Config, learner: Learner, layout: Layout) -> Update:
 
 
 def actor_devices(config: Config, layout: Layout) -> list[Any]:
-    """Where the actors act: `host.actor_devices` that do not learn, or the learner's first. Raises ConfigError."""
+    """Return the devices for acting: `host.actor_devices` that do not learn, or the first that learns.
+
+    Raises ConfigError.
+    """
     learners = list(layout.mesh.devices.flat)
     free = [device for device in jax.local_devices() if device not in learners]
     wanted = config.host.actor_devices
@@ -86,10 +90,10 @@ def actor_devices(config: Config, layout: Layout) -> list[Any]:
 
 
 class Driver:
-    """What a run on the host holds beside its states: compiled functions, actors, the replay."""
+    """Host driver of one run: compiled functions, actors, and the replay."""
 
     def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs, layout: Layout, resume: bool) -> None:
-        """Nothing runs and nothing is written yet.
+        """Build the parts of a run. Nothing runs and nothing is written yet.
 
         Args:
           spec:      of the environments: obs_shape is that of one frame.
@@ -107,7 +111,7 @@ class Driver:
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
         self._policy = partial(muesli.act, self._model)
         self._row = row_shapes(config, spec, self._model)
-        check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]), "the device")
+        check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]))
         path = Path(config.replay.file) if config.replay.file else None
         self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
         if path is None:
@@ -121,7 +125,7 @@ class Driver:
 
     @property
     def replay_text(self) -> str:
-        """The size of the replay, for the user."""
+        """Size of the replay, for the user."""
         config = self._config
         if not config.replay_sequences:
             return "no replay: every batch is all fresh"
@@ -129,9 +133,9 @@ class Driver:
         return f"the replay of {steps:,} steps takes {gib:.2f} GiB of {config.replay.file or 'main memory'}"
 
     def compile(self) -> Program:
-        """Compile what runs in the loop, behind the interface of the program on the device. Its states have one row.
+        """Compile the update and the acting of a run, after making the file of the replay. States have one row.
 
-        Before that, make the replay's file. Raises RunError if that cannot be, and ConfigError if more memory is needed
+        Raises RunError if that cannot be, and ConfigError if more memory is needed
         than is free.
         """
         start = time.perf_counter()
@@ -140,10 +144,12 @@ class Driver:
         except OSError as error:
             cure = "lower replay.capacity" if error.errno == errno.ENOSPC else "remove it"
             raise RunError(f"replay.file={self._config.replay.file}: {error}; {cure}, or choose another") from None
-        shapes = self._shapes()
+        row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
+        # what lives on the learner's devices as shapes with shardings, the rest as arrays
+        shapes = self._states(*sharding.put_shapes(self._layout, row, PartitionSpec(SEED)))
         batch = self._config.train.batch_sequences
         rows = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), x.dtype), self._row)
-        rows = devices.put_shapes(self._layout, rows, PartitionSpec(DATA))
+        rows = sharding.put_shapes(self._layout, rows, PartitionSpec(DATA))
         update = jax.jit(make_update(self._config, self._learner, self._layout), donate_argnums=0)
         self.update = update.lower(shapes.learner, rows, shapes.key, self._hyper).compile()
         self._acts = {device: self._compile_act(device) for device in self._devices}
@@ -158,19 +164,19 @@ class Driver:
         return Program(self.init, self.chunk, shapes, time.perf_counter() - start, sizes, self.close)
 
     def init(self) -> HostState:
-        """States before any update."""
+        """Return the states before any update."""
         rows = NamedSharding(self._layout.mesh, PartitionSpec(SEED))
         learner, key = jax.device_put(jax.tree.map(lambda x: x[None], self._init_row()), rows)
-        return TrainState(learner, no_returns()[None], (), self._ring(), (), key)
+        return self._states(learner, key)
 
     def chunk(self, states: HostState, n: int) -> tuple[HostState, dict[str, np.ndarray]]:
-        """n iterations: blocks from the actors, the replay, updates. The states are used up."""
+        """Run n iterations: blocks from the actors, replay, updates. The states are donated."""
         config, learner, key = self._config, states.learner, states.key
         updates, log = int(learner.updates[0]), _Log(states.driver)
         if self._actors is None:
             self._actors = self.start(states, updates)
         for _ in range(n):
-            blocks = [log.taken(self._actors, updates) for _ in range(config.host.actors)]
+            blocks = [log.take(self._actors, updates) for _ in range(config.host.actors)]
             rows = jax.tree.map(lambda *x: np.concatenate(x), *(block.rows for block in blocks))
             if config.replay_sequences:
                 self._replay.add(rows)
@@ -191,18 +197,18 @@ class Driver:
             self._actors.close()
 
     def _batches(self, rows: Sequence, updates: int) -> Iterator[Sequence]:
-        """One per update, on the learner's devices: fresh rows, each used once, joined by their share of replay."""
-        config, sharding = self._config, NamedSharding(self._layout.mesh, PartitionSpec(DATA))
+        """Yield a batch per update on the learner's devices: fresh rows, each used once, and their share of replay."""
+        config, place = self._config, NamedSharding(self._layout.mesh, PartitionSpec(DATA))
         for i in range(config.updates_per_iteration):
             each = slice(i * config.fresh_sequences, (i + 1) * config.fresh_sequences)
             batch = jax.tree.map(lambda x, each=each: x[each], rows)
             if config.replay_sequences:
                 rng = np.random.default_rng([config.seed, updates + i])
                 batch = join(batch, self._replay.sample(rng, config.replay_sequences), np)
-            yield jax.device_put(batch, sharding)
+            yield jax.device_put(batch, place)
 
     def start(self, states: HostState, updates: int) -> Actors:
-        """Actors at work. After a resume they begin new episodes, with other random numbers than those before."""
+        """Start the actors. After a resume they begin new episodes, with other random numbers than before."""
         config = self._config
         if isinstance(states.replay, RingState):
             self._replay.load(states.replay)
@@ -250,56 +256,47 @@ class Driver:
         key_learner, key = jax.random.split(jax.random.key(self._config.seed))
         return self._learner.init(key_learner), key
 
-    def _ring(self) -> Any:
-        return self._replay.empty() if self._config.replay_sequences else ()
-
-    def _shapes(self) -> HostState:
-        """Of the states: what lives on the learner's devices as shapes with shardings, the rest as arrays."""
-        row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
-        learner, key = devices.put_shapes(self._layout, row, PartitionSpec(SEED))
-        return TrainState(learner, no_returns()[None], (), self._ring(), (), key)
+    def _states(self, learner: LearnerState, key: Key) -> HostState:
+        ring = self._replay.empty() if self._config.replay_sequences else ()
+        return TrainState(learner, no_returns()[None], (), ring, (), key)
 
 
 class _Log:
-    """What happened in a chunk. pending: metrics of the update that the device is at."""
+    """Metrics of a chunk. pending: those of the update that the device is at."""
 
     def __init__(self, returns: np.ndarray) -> None:
         self.returns = returns
         self.pending: dict[str, Array] | None = None
-        self._begin = time.perf_counter()
-        self._waited = 0.0
+        self._begin, self._waited = time.perf_counter(), 0.0
         self._learning: list[dict[str, np.ndarray]] = []
-        self._sums: list[dict[str, float]] = []
-        self._ended: list[float] = []
+        self._blocks: list[tuple[dict[str, float], list[float], float]] = []  # episodes, returns, waited
         self._lags: list[int] = []
-        self._idle: list[float] = []
 
-    def taken(self, actors: Actors, updates: int) -> Block:
-        """A block, and a note of it and of how long the device stood still until it came."""
+    def take(self, actors: Actors, updates: int) -> Block:
+        """Take a block, and note how long the device stood still until it came."""
         if not actors.has_block:
             self.settle()
         start = time.perf_counter()
         block = actors.take()
         self._waited += time.perf_counter() - start
-        self._sums.append(block.episodes)
-        self._ended += block.returns
+        self._blocks.append((block.episodes, block.returns, block.waited))
         self._lags.append(updates - block.updates)
-        self._idle.append(block.waited)
         return block
 
     def settle(self) -> None:
-        """Wait for the device, and note what the update had to say."""
+        """Wait for the device, and note the metrics of its update."""
         if self.pending is not None:
             self._learning.append(jax.device_get(self.pending))
         self.pending = None
 
     def averages(self, n: int) -> dict[str, np.ndarray]:
-        """Of the updates; of episodes the sums over n; how old the acting parameters were; who waited for whom."""
-        returns = np.concatenate([self.returns[0], np.array(self._ended, np.float32)])
-        self.returns = returns[None, -LAST_EPISODES:]
-        values: dict[str, Any] = {name: sum(sums[name] for sums in self._sums) / n for name in self._sums[0]}
+        """Return means over updates, sums of episodes over n, the age of the acting parameters, and waiting times."""
+        episodes, returns, waited = zip(*self._blocks, strict=True)
+        ended = [x for each in returns for x in each]
+        self.returns = np.concatenate([self.returns[0], np.array(ended, np.float32)])[None, -LAST_EPISODES:]
+        values: dict[str, Any] = {name: sum(sums[name] for sums in episodes) / n for name in episodes[0]}
         values["lag_updates"] = np.mean(self._lags)
-        values["actors_waiting"] = np.mean(self._idle)
+        values["actors_waiting"] = np.mean(waited)
         values["learner_waiting"] = self._waited / (time.perf_counter() - self._begin)
         learning = {name: np.mean([x[name] for x in self._learning], axis=0) for name in self._learning[0]}
         arrays = {name: np.array([value], np.float32) for name, value in values.items()}

@@ -12,7 +12,7 @@ from helpers import sokoban_reference
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs import base, boxoban, levels, make_env, sokoban
 from purejax_sc.training import anakin
-from purejax_sc.training.iteration import as_arrays
+from purejax_sc.training.train_state import as_arrays
 from purejax_sc.types import EpisodeStats
 
 EASY = {"depth": 30, "positions": 256, "pool": 64, "refresh": 16, "refresh_steps": 64}

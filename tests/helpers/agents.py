@@ -10,8 +10,8 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env
 from purejax_sc.runs.checkpoint import Agents, Checkpoints
-from purejax_sc.training.devices import make_layout
-from purejax_sc.training.iteration import TrainState
+from purejax_sc.training.sharding import make_layout
+from purejax_sc.training.train_state import TrainState
 from purejax_sc.types import Env
 
 

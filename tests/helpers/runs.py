@@ -15,7 +15,7 @@ from purejax_sc.runs.train import Factories, train
 from purejax_sc.training import replay
 from purejax_sc.training.anakin import Trainer
 from purejax_sc.training.compiled import Point
-from purejax_sc.training.iteration import TrainState
+from purejax_sc.training.train_state import TrainState
 
 
 class Watch(Silent):

@@ -15,8 +15,8 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import ConfigError
 from purejax_sc.envs import make_env
 from purejax_sc.training.anakin import make_chunk, make_train, make_trainer
-from purejax_sc.training.devices import over_seeds
-from purejax_sc.training.iteration import as_arrays, join
+from purejax_sc.training.sharding import over_seeds
+from purejax_sc.training.train_state import as_arrays, join
 from purejax_sc.types import EnvSpec, Observation, Sequence
 
 # One configuration for most tests, so that they share its programs. Its replay is large beside all else of a run.

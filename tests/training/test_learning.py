@@ -13,8 +13,7 @@ from purejax_sc.evaluation import evaluate
 from purejax_sc.networks import make_model
 from purejax_sc.runs.checkpoint import Agents
 from purejax_sc.training import compiled
-from purejax_sc.training.devices import make_layout
-from purejax_sc.training.mesh import compile_program, make_local_trainer
+from purejax_sc.training.sharding import compile_program, make_layout, make_local_trainer
 
 SEEDS = 5
 

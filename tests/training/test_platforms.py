@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from plan import abstract_update
 
 from purejax_sc import envs
 from purejax_sc.config import CONFIG_DIR, Config, load
-from purejax_sc.training.devices import default_placement, make_layout
-from purejax_sc.training.iteration import as_arrays
-from purejax_sc.training.mesh import make_functions, make_local_trainer
-from purejax_sc.training.update import abstract_update
+from purejax_sc.training.sharding import default_placement, make_functions, make_layout, make_local_trainer
+from purejax_sc.training.train_state import as_arrays
 
 ACCELERATORS = ("cuda", "tpu")
 NAMES = sorted(path.stem for path in CONFIG_DIR.glob("*.yaml"))

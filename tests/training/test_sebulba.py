@@ -23,10 +23,10 @@ from purejax_sc.results.files import RunError
 from purejax_sc.runs.checkpoint import Checkpoints
 from purejax_sc.runs.train import Factories, train
 from purejax_sc.training import actors, sebulba
-from purejax_sc.training.devices import make_layout
 from purejax_sc.training.host_replay import HostReplay
 from purejax_sc.training.host_rows import row_shapes, stacked
-from purejax_sc.training.iteration import as_arrays
+from purejax_sc.training.sharding import make_layout
+from purejax_sc.training.train_state import as_arrays
 
 SPEC = make_envs(1, 0).spec
 

@@ -13,8 +13,7 @@ from purejax_sc.envs import make_env
 from purejax_sc.networks import make_model
 from purejax_sc.training import anakin
 from purejax_sc.training.compiled import points
-from purejax_sc.training.devices import make_layout
-from purejax_sc.training.mesh import compile_program, make_local_trainer
+from purejax_sc.training.sharding import compile_program, make_layout, make_local_trainer
 
 SMALL = {
     "env": "pgx/tic_tac_toe",

@@ -1,4 +1,4 @@
-"""One iteration of training, but for acting: what the drivers share. Drivers are `anakin` and `sebulba`."""
+"""State of training, and the learning half of an iteration, shared by the drivers `anakin` and `sebulba`."""
 
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purejax_sc import memory
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs import is_host
@@ -14,13 +15,14 @@ from purejax_sc.training import replay
 from purejax_sc.types import Array, Key, LearnerState, Params, Sequence, Tree
 
 LAST_EPISODES = 200  # whose mean return is the paper's score
+FLOAT = 4  # bytes
 Nothing = tuple[()]  # in place of what a run does not have
 Driver = TypeVar("Driver")
 Ring = TypeVar("Ring")
 
 
 class TrainState(NamedTuple, Generic[Driver, Ring]):
-    """Everything that a run carries from one iteration to the next.
+    """State that a run carries from one iteration to the next.
 
     driver: envs.base.DriverState; with environments on the host, the returns [LAST_EPISODES] of the last episodes.
     carry: the actor's recurrent state [num_envs, ...]. replay: ReplayState or RingState, () when a batch is all fresh.
@@ -70,7 +72,7 @@ def learn(
 
 
 def join(fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
-    """Fresh rows and replayed ones as one batch, with the arrays of `xp`: NumPy or jax.numpy.
+    """Concatenate fresh rows and replayed ones, with the arrays of `xp`: NumPy or jax.numpy.
 
     Replayed rows start from the recurrent state that was stored with them (N2).
     """
@@ -79,12 +81,12 @@ def join(fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
 
 
 def as_arrays(hyper: Hyper) -> Hyper:
-    """float32 arrays, so that a number given by config and the same number traced take the same path."""
+    """Convert to float32 arrays, so that a number given by config and the same number traced take the same path."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), hyper)
 
 
 def swap_time(sequence: Sequence) -> Sequence:
-    """[T, B, ...] <-> [B, T, ...]; the carry has no time axis."""
+    """Swap [T, B, ...] and [B, T, ...]; the carry has no time axis."""
     swapped = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), sequence._replace(carry=()))
     return swapped._replace(carry=sequence.carry)
 
@@ -97,6 +99,27 @@ def check_num_seeds(config: Config, num_seeds: int) -> None:
         )
 
 
+def check_fits(config: Config, learner: muesli.Learner, row: Sequence, free: int, num_seeds: int = 1) -> None:
+    """Raise ConfigError if one part of a run alone needs more bytes than a device has free, before it is compiled.
+
+    row: shapes of one stored sequence.   num_seeds: how many parameters the device holds; batches may come one by one.
+    """
+    train, bins, one = config.train, config.muesli.bins, replay.num_bytes(row, 1)
+    states = train.sequence_length * train.batch_sequences
+    imagined = states * config.sc.rollout_ratio * config.sc.unroll if config.sc.update != "none" else 0
+    needs = {
+        "network.* or muesli.bins": num_seeds * tree_bytes(jax.eval_shape(learner.init, jax.random.key(0))),
+        "train.num_envs or train.sequence_length": num_seeds * train.num_envs * one,
+        "train.batch_sequences or train.sequence_length": train.batch_sequences * one,
+        "train.batch_sequences or muesli.bins": states * (config.muesli.unroll + 1) * bins * FLOAT,
+        "muesli.num_action_samples": states * config.muesli.num_action_samples * FLOAT,
+        "sc.rollout_ratio or muesli.bins": imagined * bins * FLOAT,
+        "arena.games": config.arena.games * one / train.sequence_length,
+    }
+    for settings, need in needs.items():
+        memory.check(int(need), free, "the device", settings)
+
+
 def check_replay_fits(config: Config, need: int, free: int, owner: str, num_seeds: int = 1) -> None:
     """Raise ConfigError if replays that need so many bytes do not fit into those that their owner has free."""
     if need > free:
@@ -107,12 +130,18 @@ def check_replay_fits(config: Config, need: int, free: int, owner: str, num_seed
         )
 
 
+def tree_bytes(tree: Tree) -> int:
+    """Return the bytes of all arrays, or shapes, of a tree."""
+    # a typed key has no size in bytes of its own; its share is negligible
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
 def no_returns() -> np.ndarray:
-    """The returns [LAST_EPISODES] of the last episodes, the newest last, before there were any: NaN."""
+    """Return the returns [LAST_EPISODES] of the last episodes, the newest last, before there are any: NaN."""
     return np.full(LAST_EPISODES, np.nan, np.float32)
 
 
 def episode_score(returns: np.ndarray) -> np.ndarray:
-    """The paper's score, float32 [1]: the mean of the returns that are known; NaN before the first."""
+    """Return the paper's score, float32 [1]: the mean of the returns that are known; NaN before the first."""
     known = returns[np.isfinite(returns)]
     return np.array([known.mean() if len(known) else np.nan], np.float32)

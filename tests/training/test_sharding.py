@@ -18,11 +18,10 @@ from purejax_sc.config import Config, ConfigError, load
 from purejax_sc.envs import make_env
 from purejax_sc.memory import free_on_host
 from purejax_sc.networks import make_model
-from purejax_sc.training import devices
+from purejax_sc.training import sharding
 from purejax_sc.training.anakin import replay_bytes, sequence_shapes
-from purejax_sc.training.devices import DATA, SEED, make_layout
-from purejax_sc.training.iteration import as_arrays
-from purejax_sc.training.mesh import compile_program, make_functions, make_local_trainer
+from purejax_sc.training.sharding import DATA, SEED, compile_program, make_functions, make_layout, make_local_trainer
+from purejax_sc.training.train_state import as_arrays
 
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
 
@@ -113,10 +112,11 @@ def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
     assert float(mean(x, np.zeros((8, 1), bool))) == 0.0
 
 
-@pytest.mark.parametrize(("num", "sc"), [(2, {"update": "direct", "policy": "original"}), (4, {"update": "none"})])
-def test_an_update_on_shared_devices_equals_that_on_one(num: int, sc: dict[str, str]) -> None:
+def test_an_update_on_shared_devices_equals_that_on_one() -> None:
     """Nothing is sampled here, so that only the sharing is compared."""
-    config, model, learner, state = make(train={"num_envs": 4, "batch_sequences": 12}, sc=sc)
+    config, model, learner, state = make(
+        train={"num_envs": 4, "batch_sequences": 12}, sc={"update": "direct", "policy": "original"}
+    )
     batch, key, hyper = batch_of(jax.random.key(1)), jax.random.key(2), hyper_of(config)
     one, metrics = jax.jit(learner.update)(state, batch, key, hyper)
     part = make_learner(config, model, SPEC, axis=DATA)
@@ -124,7 +124,7 @@ def test_an_update_on_shared_devices_equals_that_on_one(num: int, sc: dict[str, 
     specs = jax.tree.map(lambda _: by_time, batch)._replace(carry=jax.tree.map(lambda _: by_row, batch.carry))
     whole = PartitionSpec()
     shared = jax.shard_map(
-        part.update, mesh=mesh_of(num), in_specs=(whole, specs, whole, whole), out_specs=whole, check_vma=False
+        part.update, mesh=mesh_of(2), in_specs=(whole, specs, whole, whole), out_specs=whole, check_vma=False
     )
     many, shared_metrics = jax.jit(shared)(state, batch, key, hyper)
     assert_close(one.moment, many.moment, rtol=1e-5)
@@ -139,6 +139,8 @@ def test_seeds_spread_over_devices_equal_single_runs() -> None:
     one, single, _ = trained(config, [6], 3)
     assert_close(jax.tree.map(lambda x: x[3], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
     assert_close(metrics["episode_return_sum"][3], single["episode_return_sum"][0])
+    assert many.updates.tolist() == [3] * 9 + [0]
+    assert np.isfinite(metrics["loss"][:9]).all()
 
 
 def test_seeds_times_shared_devices_equal_shared_devices() -> None:
@@ -161,14 +163,8 @@ def test_layouts_finish_as_soon_as_they_can_on_as_few_devices(seeds: int, shards
     layout = make_layout(seeds, shards)
     assert dict(layout.mesh.shape) == {SEED: groups, DATA: shards}
     assert layout.rows == rows
-    assert devices.fill_rows(list(range(seeds)), layout)[:seeds] == list(range(seeds))
-    assert len(devices.fill_rows(list(range(seeds)), layout)) == rows
-
-
-def test_a_row_that_only_fills_up_a_device_does_not_run() -> None:
-    learners, metrics, _ = trained(small(sc={"update": "none"}), [0, 1, 2], 2, num_devices=2)
-    assert learners.updates.tolist() == [2, 2, 2, 0]
-    assert np.isfinite(metrics["loss"][:3]).all()
+    assert sharding.fill_rows(list(range(seeds)), layout)[:seeds] == list(range(seeds))
+    assert len(sharding.fill_rows(list(range(seeds)), layout)) == rows
 
 
 def test_too_few_devices_are_one_line() -> None:
