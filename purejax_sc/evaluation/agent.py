@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc import networks
-from purejax_sc.acting import episodes
 from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, make_search
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env, network_spec
+from purejax_sc.evaluation.players import make_choices
 from purejax_sc.runs.checkpoint import load_agents, row_of
 from purejax_sc.runs.shipped import find_agent
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
@@ -39,7 +39,7 @@ class Agent:
             state, reward, discount, episodes = step(key_env, state, action)
             ended, score = bool(episodes.count), score + float(reward[0])
 
-    `base.step` resets where an episode has ended; `acting.episodes.play` plays whole episodes in one program.
+    `base.step` resets where an episode has ended; `envs.episodes.play` plays whole episodes in one program.
     """
 
     params: Params
@@ -68,7 +68,7 @@ class Agent:
         Returns:
           Actions int32 [B], and the carry after this observation.
         """
-        choices = episodes.make_choices(self.config, self.model, self.spec)
+        choices = make_choices(self.config, self.model, self.spec)
         e, carry = self._encode(obs, carry)
         action = choices["greedy" if greedy else "sampled"](self.params, e, obs.legal, key)
         return action.astype(jnp.int32), carry

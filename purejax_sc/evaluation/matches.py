@@ -13,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import memory
-from purejax_sc.acting import episodes, planning
-from purejax_sc.acting.episodes import MAX_STEPS, Player
 from purejax_sc.agent.search import KINDS, NO_SEARCH, SearchOptions
 from purejax_sc.config import Config
-from purejax_sc.envs import make_env
+from purejax_sc.envs import episodes, make_env
+from purejax_sc.envs.episodes import MAX_STEPS, Player
 from purejax_sc.envs.pgx import GO_KOMI, go_size
-from purejax_sc.evaluation import engines
+from purejax_sc.evaluation import engines, players
 from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.minds import Mind, make_mind
 from purejax_sc.evaluation.ratings import rate
@@ -93,12 +92,12 @@ def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
         raise RunError(f"{name} was trained on {agents.config.env}, which has one player: use evaluate")
     model = make_model(agents.config, spec)
     config, params = agents.config, agents.learner.target
-    choose = episodes.make_choices(config, model, spec)["sampled" if options.sampled else "greedy"]
+    choose = players.make_choices(config, model, spec)["sampled" if options.sampled else "greedy"]
 
     def make_player(params: Any) -> Player:
         if search.simulations:
-            return planning.make_player(config, model, env, search, params)
-        return episodes.agent(model, choose, params)
+            return players.search_player(config, model, env, search, params)
+        return players.policy_player(model, choose, params)
 
     def make_minds(params: Any) -> list[Mind]:
         return [make_mind(config, model, spec, params, x, options.sampled) for x in _faster_and_faster(search)]
