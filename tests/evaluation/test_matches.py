@@ -16,10 +16,10 @@ import pytest
 from helpers import agents
 from helpers.hostile_engines import MARK, survivors
 
-from purejax_sc.acting import episodes
 from purejax_sc.agent.search import SearchOptions, SearchResult
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
+from purejax_sc.envs import episodes
 from purejax_sc.evaluation import engines, go_board, gtp, matches
 from purejax_sc.evaluation.go_player import GoPlayer
 from purejax_sc.evaluation.gtp_engine import Engine, GtpError
