@@ -191,13 +191,9 @@ def _play_on_host(
         search = search_names(options.searches).get(name)
         choices = players.make_choices(config, model, spec, search or NO_SEARCH, options.temperature)
         choose = choices["search" if search else name]
-        return players.play_on_host(config, envs, model, choose, row_params(agents, row), key, options.max_steps)
-
-
-def row_params(agents: Agents, row: int) -> Params:
-    """Return the acting parameters of one agent, on the device."""
-    params: Params = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner.target)
-    return params
+        return players.play_on_host(
+            config, envs, model, choose, players.row_params(agents, row), key, options.max_steps
+        )
 
 
 def seed_keys(agents: Agents, seed: int) -> Key:
@@ -270,7 +266,7 @@ def record(agents: Agents, options: EvaluationOptions, env: Env | None) -> tuple
 
 def _record_on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) -> tuple[Episodes, np.ndarray]:
     """Step by step, because the number of frames is not known in advance."""
-    sides, params = make_sides(agents.config, env, options, name), row_params(agents, 0)
+    sides, params = make_sides(agents.config, env, options, name), players.row_params(agents, 0)
 
     @jax.jit
     def step(params: Params, state: Tree) -> Tree:

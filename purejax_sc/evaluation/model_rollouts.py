@@ -21,8 +21,8 @@ from purejax_sc.agent.transforms import masked_logits, masked_mean
 from purejax_sc.config import Config
 from purejax_sc.envs import base, make_env
 from purejax_sc.evaluation import render
-from purejax_sc.evaluation.evaluate import evaluation_config, row_params, seed_keys
-from purejax_sc.evaluation.players import Choose, make_choices
+from purejax_sc.evaluation.evaluate import evaluation_config, seed_keys
+from purejax_sc.evaluation.players import Choose, make_choices, row_params
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, check_new, replace_file
 from purejax_sc.results.plots import COLORS, encode
@@ -377,7 +377,7 @@ def draw_step(x: Imagined, by_k: Mapping[str, np.ndarray], pictures: Mapping[str
     """
     depth, steps = len(x.reward), np.arange(len(x.acted))
     figure = Figure(figsize=(11, 6), layout="constrained")
-    above, below = np.ravel(figure.subfigures(2, 1))
+    above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
     widths = [*[1] * len(pictures), 2]
     *views, time = above.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
     for view, (title, picture) in zip(views, pictures.items(), strict=True):

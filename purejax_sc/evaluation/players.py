@@ -20,6 +20,7 @@ from purejax_sc.config import Config
 from purejax_sc.envs import base
 from purejax_sc.envs.episodes import Episodes, Player
 from purejax_sc.envs.host import HostEnvs
+from purejax_sc.runs.checkpoint import Agents
 from purejax_sc.training.frames import first_memory, make_act, observation
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Step, Tree
 
@@ -40,6 +41,12 @@ class RealNode(NamedTuple):
 
 # (params, encodings e [B, ...], legal bool [B, A], real states of B, key) -> SearchResult
 RealSearch = Callable[[Params, Array, Array, RealNode, Key], SearchResult]
+
+
+def row_params(agents: Agents, row: int) -> Params:
+    """Return the acting parameters of one agent, on the device."""
+    params: Params = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner.target)
+    return params
 
 
 def make_choices(
