@@ -349,8 +349,7 @@ def evaluate(
         how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
         report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
-    curve = [directory / evaluation.CURVE] if len(chosen) > 1 else []
-    written = [directory / evaluation.FILE, *curve, *([render] if render else [])]
+    written = [directory / evaluation.FILE, *([render] if render else [])]
     if diagnose:
         with work("--diagnose on a run of fewer seeds"):
             sizes = model_quality.DiagnosisOptions(searches=chosen, seed=seed)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from purejax_sc import memory, networks
 from purejax_sc.agent.search import NO_SEARCH, SearchOptions
@@ -19,14 +18,13 @@ from purejax_sc.envs.episodes import Episodes, Player
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.evaluation import players, render
 from purejax_sc.results.files import RunError, replace_files
-from purejax_sc.results.plots import encode
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate, summary
 from purejax_sc.runs.checkpoint import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
 from purejax_sc.types import Env, Key, Params, Tree
 
-FILE, CURVE = "evaluation.json", "evaluation_search.png"
+FILE = "evaluation.json"
 OPENING = 4  # random moves before a search plays its agent's greedy policy, so that games differ
 MIN_LEVELS = 256  # size of the pool of held-out levels
 
@@ -80,8 +78,6 @@ def evaluate(
     env = None if is_host(agents.config) else make_env(agents.config)
     report = {"command": command, "overrides": list(overrides)} | evaluate_agents(agents, options, env, say)
     files = {directory / FILE: with_report(directory / FILE, report, ("command", "policies"))}
-    if len(options.searches) > 1:
-        files[directory / CURVE] = draw_strength(report)
     if image is not None and draw is not None:
         frames, caption = record(agents, options, env)
         say(caption)
@@ -279,24 +275,3 @@ def _record_on_device(agents: Agents, options: EvaluationOptions, name: str, env
         state = step(params, state)
         frames.append(np.asarray(state.obs.frame[0]))
     return jax.device_get(state.episodes), np.stack(frames)
-
-
-def draw_strength(report: dict[str, Any]) -> bytes:
-    """Draw strength over simulations as PNG: the score against the agent's own greedy play, or the mean return."""
-    policies, searches = report["policies"], report["searches"]
-    games = all("against_greedy" in policies[name] for name in searches)
-    label = "score against its own greedy play" if games else "mean return"
-    even = 0.5 if games else policies["greedy"]["return"]["mean"]
-    scores = [policies[name]["against_greedy" if games else "return"] for name in searches]
-    means = np.array([score["mean"] for score in scores])
-    bounds = np.array([score["mean_interval"] or (score["mean"], score["mean"]) for score in scores]).T
-    simulations = [search["simulations"] for search in searches.values()]
-    figure = Figure(figsize=(5, 3.6), layout="constrained")
-    axes = figure.subplots()
-    axes.errorbar(simulations, means, np.abs(bounds - means), marker="o", capsize=3, label="search")
-    axes.axhline(even, color="black", linewidth=0.8, linestyle="--", label="greedy")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(simulations, [str(x) for x in simulations])
-    axes.set(title=report["env"], xlabel="simulations per move", ylabel=label)
-    axes.legend()
-    return encode(figure, "png")

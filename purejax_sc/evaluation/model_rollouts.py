@@ -276,24 +276,19 @@ def _outcomes(
 
 def errors_by_k(x: Imagined) -> dict[str, Array]:
     """Return means over all steps by the names of `COLUMNS`: [K + 1] for k = 0 .. K, NaN where nothing counts."""
-    value_gap, reward_error = jnp.abs(x.value - x.real_value)[1:], jnp.abs(x.reward - x.real_reward)
-    same = x.same[1:]
-
-    def mean(error: Array, counts: Array | bool = True) -> Array:
-        return mean_by_k(error, x.acted[None] & counts & ~jnp.isnan(error))
-
-    none = jnp.full(1, jnp.nan)
-    from_one = {
-        "value_gap": mean(value_gap),
-        "reward_error": mean(reward_error),
-        "same": mean(jnp.where(jnp.isnan(value_gap), jnp.nan, same.astype(value_gap.dtype))),
-        "value_gap_same": mean(value_gap, same),
-        "reward_error_same": mean(reward_error, same),
+    none = jnp.full((1, *x.acted.shape), jnp.nan)
+    value_gap = jnp.abs(x.value - x.real_value).at[0].set(jnp.nan)
+    reward_error = jnp.concatenate([none, jnp.abs(x.reward - x.real_reward)])
+    errors = {
+        "sc_error": jnp.concatenate([jnp.abs(x.value[:-1] - x.target), none]),
+        "value_gap": value_gap,
+        "return_gap": jnp.abs(x.value - x.real_return),
+        "reward_error": reward_error,
+        "same": jnp.where(jnp.isnan(value_gap), jnp.nan, x.same.astype(value_gap.dtype)),
+        "value_gap_same": jnp.where(x.same, value_gap, jnp.nan),
+        "reward_error_same": jnp.where(x.same, reward_error, jnp.nan),
     }
-    found = {name: jnp.concatenate([none, row]) for name, row in from_one.items()}
-    found["sc_error"] = jnp.concatenate([mean(jnp.abs(x.value[:-1] - x.target)), none])
-    found["return_gap"] = mean(jnp.abs(x.value - x.real_return))
-    return found
+    return {name: mean_by_k(error, x.acted[None] & ~jnp.isnan(error)) for name, error in errors.items()}
 
 
 def first_alone(x: Imagined) -> Imagined:

@@ -249,17 +249,18 @@ def test_earlier_evaluations_are_kept(here, capsys) -> None:
     assert (run / evaluate.FILE).read_text() == "mine"
 
 
-def test_strength_over_simulations_is_a_table_and_a_picture(here, capsys) -> None:
-    agents.save(agents.untrained(from_tree({"env": "pgx/tic_tac_toe", **NETWORK}), (3, 4)), here / "run")
-    assert main(["evaluate", "run", "--episodes", "6", "--simulations", "4,1", "--search", "gumbel"]) == 0
+def test_a_search_plays_its_own_greedy_policy_in_a_game(here, capsys) -> None:
+    # Heads of zeros: a search with known bounds has no reason to leave the first of equal moves.
+    config = from_tree({"env": "pgx/tic_tac_toe", **NETWORK})
+    agents.save(agents.two_minds(config), here / "run")
+    assert main(["evaluate", "run", "--episodes", "40", "--simulations", "1"]) == 0
     [report] = json.loads((here / "run" / evaluate.FILE).read_text())["reports"]
-    assert list(report["policies"]) == ["greedy", "sampled", "search 1", "search 4"]
-    assert report["searches"]["search 4"]["simulations"] == 4
+    assert list(report["policies"]) == ["greedy", "sampled", "search"]
+    assert report["searches"]["search"]["simulations"] == 1
     assert "against_greedy" not in report["policies"]["greedy"]
-    score = report["policies"]["search 4"]["against_greedy"]
-    assert 0 <= score["mean"] <= 1
+    score = report["policies"]["search"]["against_greedy"]
+    np.testing.assert_allclose(score["mean"], 0.5, atol=0.2)
     assert len(score["per_seed"]) == 2
-    assert (here / "run" / evaluate.CURVE).stat().st_size > 5_000
     assert "against greedy" in capsys.readouterr().out
 
 

@@ -27,10 +27,9 @@ def searched(env: Env, *searches: SearchOptions) -> dict[str, np.ndarray]:
     return {name: np.array(policy["per_seed"]["return"]) for name, policy in policies.items()}
 
 
-@pytest.mark.parametrize("kind", ["muzero", "gumbel"])
-def test_search_over_the_environment_finds_what_the_model_does_not_know(kind) -> None:
+def test_search_over_the_environment_finds_what_the_model_does_not_know() -> None:
     # The model has learned nothing and follows the prior; a real step shows that action 1 is paid.
-    returns = searched(probe_envs.reward_by_action(), SearchOptions(64, kind), REAL._replace(kind=kind))
+    returns = searched(probe_envs.reward_by_action(), SearchOptions(64), REAL)
     np.testing.assert_array_equal(returns["search dynamics=model"], 0.0)
     np.testing.assert_array_equal(returns["search dynamics=environment"], 1.0)
 
