@@ -380,7 +380,7 @@ def draw_step(x: Imagined, by_k: Mapping[str, np.ndarray], pictures: Mapping[str
         view.set_title(title, fontsize="small")
         view.set_axis_off()
     lines = {"return-to-go": (0, x.real_return[0]), "root value": (0, x.real_value[0])}
-    lines |= {f"$v^{{{k}}}$, said {k} before": (k, x.value[k]) for k in (1, depth)}
+    lines |= {f"$v^{{{k}}}$, imagined {k} before": (k, x.value[k]) for k in (1, depth)}
     for color, (label, (ahead, y)) in zip(COLORS, lines.items(), strict=False):
         time.plot(steps[ahead:], y[: len(steps) - ahead], color=color, linewidth=1, label=label)
     time.axvline(t, color=COLORS[-1], linewidth=4, alpha=0.3)
@@ -396,7 +396,7 @@ def draw_step(x: Imagined, by_k: Mapping[str, np.ndarray], pictures: Mapping[str
     errors.plot(k, by_k["value_gap"], color=COLORS[4], label="$|v^k - v(s_{t+k})|$, mean")
     for axes, name in ((time, "step"), (values, "k"), (rewards, "k"), (errors, "k")):
         axes.set_xlabel(name)
-        axes.legend(fontsize="small", frameon=False)
+        axes.legend(fontsize="small", framealpha=0.6)
         axes.grid(alpha=0.3)
     return figure
 
@@ -417,9 +417,10 @@ def draw_boards(
     if x.shown is None or model.visible is None:
         return pictures
     before = np.zeros((t + 1, *x.shown.shape[2:]), bool)  # some drawers tell by the step whose turn it is
-    shown = draw(np.concatenate([before, x.shown[:, t]]))[t + 1 :]
+    most = render.STRIP_FRAMES // 2
+    shown = draw(np.concatenate([before, x.shown[:most, t]]))[t + 1 :]
     real = draw(np.asarray(model.visible(jnp.asarray(frames))))[t + 1 : t + 1 + len(shown)]
     came = np.full_like(shown, 255)
     came[: len(real)] = np.where(x.same[1 : len(real) + 1, t, None, None, None], real, np.uint8(255))
-    title = "reconstructed at k = 1 .. K; below: real"
+    title = f"reconstructed at k = 1 .. {len(shown)}; below: real"
     return pictures | {title: render.strip(np.concatenate([shown, came]), len(shown))}
