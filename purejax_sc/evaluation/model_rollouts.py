@@ -373,7 +373,7 @@ def draw_step(x: Imagined, by_k: Mapping[str, np.ndarray], pictures: Mapping[str
     depth, steps = len(x.reward), np.arange(len(x.acted))
     figure = Figure(figsize=(11, 6), layout="constrained")
     above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
-    widths = [*[1] * len(pictures), 2]
+    widths = [*(1.0, 1.7)[: len(pictures)], 2.0]
     *views, time = above.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
     for view, (title, picture) in zip(views, pictures.items(), strict=True):
         view.imshow(picture, interpolation="nearest")
