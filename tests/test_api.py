@@ -14,11 +14,11 @@ from helpers import agents
 
 import purejax_sc
 from purejax_sc import ConfigError, load_agent
-from purejax_sc.acting import episodes
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.envs import base
+from purejax_sc.evaluation.players import make_choices
 from purejax_sc.results.files import RunError
 from purejax_sc.runs.checkpoint import load_agents
 
@@ -72,7 +72,7 @@ def test_an_agent_is_what_training_left(run) -> None:
 def test_actions_are_those_of_evaluation(run) -> None:
     agent = load_agent(run)
     obs, key = observe(agent.make_env(), 7), jax.random.key(2)
-    choices = episodes.make_choices(agent.config, agent.model, agent.spec, SearchOptions(4, "gumbel"))
+    choices = make_choices(agent.config, agent.model, agent.spec, SearchOptions(4, "gumbel"))
 
     @jax.jit
     def all_choices(params):

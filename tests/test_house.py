@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "purejax_sc"
 # What a wing may import beside `types`, `config`, `memory` and itself. Everything walks one way, from the paper
 # outwards.
 ABOVE_NOTHING = {"agent", "envs", "results"}
-UP_TO_RUNS = {"runs", "training", "acting", "networks", "tabular", *ABOVE_NOTHING}
+UP_TO_RUNS = {"runs", "training", "networks", "tabular", *ABOVE_NOTHING}
 WINGS: dict[str, set[str]] = {
     "types": set(),
     "memory": set(),
@@ -20,8 +20,7 @@ WINGS: dict[str, set[str]] = {
     **{wing: set() for wing in ABOVE_NOTHING},
     "networks": {"agent"},
     "tabular": {"agent", "envs", "results"},
-    "acting": {"agent", "envs"},
-    "training": {"acting", "networks", "agent", "envs", "results.files"},
+    "training": {"networks", "agent", "envs", "results.files"},
     "runs": {"training", "networks", "agent", "envs", "results"},
     "evaluation": UP_TO_RUNS,
     "games": UP_TO_RUNS | {"evaluation"},

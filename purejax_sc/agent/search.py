@@ -37,7 +37,7 @@ class SearchOptions(NamedTuple):
     kind:        which search.
     max_depth:   of the tree; None for as many steps as the model was unrolled in training.
     temperature: 0 plays the best action found; above, the action is drawn from the weights^(1 / temperature).
-    dynamics:    whether a step of the tree is one of the `model` or of the `environment` (`acting.planning`).
+    dynamics:    whether a step of the tree is one of the `model` or of the `environment` (`evaluation.players`).
     considered:  of Gumbel search, the number of the prior's best actions it chooses from; None: GUMBEL_CONSIDERED.
     """
 
@@ -90,10 +90,10 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
       search(params, e, legal, key, discount), with the discount of one step as a positive number that may be traced.
       Legal actions are known at the roots only; below, the model's predictions count (`auxiliary.masked_policy`).
 
-    Raises ValueError for fewer than one simulation, and for a search over the environment (`acting.planning`).
+    Raises ValueError for fewer than one simulation, and for a search over the environment (`evaluation.players`).
     """
     if options.dynamics != "model":
-        raise ValueError(f"dynamics={options.dynamics} needs the environment: use acting.planning.make_player")
+        raise ValueError(f"dynamics={options.dynamics} needs the environment: use evaluation.players.search_player")
     plan = make_plan(model, spec, options, trained_depth)
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:

@@ -256,7 +256,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @click.option(
     "--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: a new .gif or .png."
 )
-@click.option("--diagnose", is_flag=True, help="Also hold the model and its searches against real play.")
+@click.option("--diagnose", is_flag=True, help="Also compare the model and its searches with real play.")
 def evaluate(
     directory: Path,
     overrides: tuple[str, ...],
@@ -271,28 +271,26 @@ def evaluate(
     """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
 
     They act greedily, by sampling their policy and, with --simulations, by search. Games of two are played against
-    random moves. KEY=VALUE changes the environment,
-    as in levels.depth=20 (Sokoban; generated levels are held out). Whether an environment can be drawn depends on its
-    observations: grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games and CartPole can.
+    random moves. KEY=VALUE changes the environment, as in levels.depth=20 (Sokoban; generated levels are held out).
+    Grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games, Atari and CartPole can be drawn.
     """
     with work("--episodes or --simulations"):
         chosen = tuple(x for x in options.chosen_searches(**search) if x.simulations)
-        from purejax_sc.evaluation import diagnosis
         from purejax_sc.evaluation import evaluate as evaluation
+        from purejax_sc.evaluation import model_quality
 
         if diagnose:
-            diagnosis.check(directory)
+            model_quality.check(directory)
         how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
         report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
-    curve = [directory / evaluation.CURVE] if len(chosen) > 1 else []
-    written = [directory / evaluation.FILE, *curve, *([render] if render else [])]
+    written = [directory / evaluation.FILE, *([render] if render else [])]
     if diagnose:
         with work("--diagnose on a run of fewer seeds"):
-            how_far = diagnosis.DiagnosisOptions(searches=chosen, seed=seed)
-            found = diagnosis.diagnose(directory, how_far, speaker(), command_line(), overrides)
+            sizes = model_quality.DiagnosisOptions(searches=chosen, seed=seed)
+            found = model_quality.diagnose(directory, sizes, speaker(), command_line(), overrides)
         tables.print_diagnosis(found)
-        written += [directory / diagnosis.FILE, directory / diagnosis.PICTURE]
+        written.append(directory / model_quality.FILE)
     for path in written:
         click.echo(f"wrote {path}")
 
@@ -305,16 +303,10 @@ def evaluate(
 @click.option("--max-steps", type=options.Whole(min=1), default=2_500, show_default=True, help="Cut longer episodes.")
 @click.option("--depth", type=options.Whole(1, 50), help="Imagined steps.  [default: steps of the model in training]")
 @click.option("--sampled", is_flag=True, help="Draw actions from the policy instead of taking the likeliest.")
-@click.option("--taken", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
+@click.option("--real-actions", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
 @options.seed("Of the episodes and of the samples.")
-@click.option(
-    "--render", type=click.Path(path_type=Path), help="Draw the first episode: .png (a step) or .gif (a film)."
-)
-@click.option(
-    "--step",
-    type=options.Whole(min=0),
-    help="The step to draw, or to begin the film with.  [default: the middle, or 0]",
-)
+@click.option("--render", type=click.Path(path_type=Path), help="Draw a step of the first episode: a new .png.")
+@click.option("--step", type=options.Whole(min=0), help="The step to draw.  [default: the middle]")
 def imagine(
     directory: Path,
     overrides: tuple[str, ...],
@@ -323,28 +315,27 @@ def imagine(
     max_steps: int,
     depth: int | None,
     sampled: bool,
-    taken: bool,
+    real_actions: bool,
     seed: int,
     render: Path | None,
     step: int | None,
 ) -> None:
-    """Show what an agent of the run directory DIR imagines, beside what really comes.
+    """Compare model rollouts of an agent of the run directory DIR with real episodes.
 
-    At every step of whole episodes the policy is rolled out over the learned model: rewards and values of K imagined
-    steps. They are held against the rewards then paid, the root values of the states then reached and the return-to-go,
-    and against each other: the self-consistency error. KEY=VALUE changes the environment, as for evaluate.
+    At every step of an episode the policy is rolled out over the learned model for K steps. The imagined rewards and
+    values are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
+    other: the self-consistency error. KEY=VALUE changes the environment, as for evaluate.
 
-    Nothing is written but the picture. In games of two the agent plays both sides.
+    Only the picture is written. In two-player games the agent plays both sides.
     """
     if step is not None and render is None:
-        raise click.UsageError("--step chooses what is drawn: add --render out.png or out.gif, or leave --step out")
+        raise click.UsageError("--step chooses what is drawn: add --render out.png, or leave --step out")
     with work("--episodes or --max-steps"):
-        from purejax_sc.evaluation import imagination
-        from purejax_sc.evaluation import imagine as imagining
+        from purejax_sc.evaluation import model_rollouts
 
-        how = imagination.ImaginationOptions(episodes, max_steps, depth, sampled, taken, seed)
-        report = imagining.imagine(directory, how, agent, render, step, speaker(), overrides)
-    tables.print_imagination(report, imagination.COLUMNS)
+        how = model_rollouts.ImaginationOptions(episodes, max_steps, depth, sampled, real_actions, seed)
+        report = model_rollouts.imagine_run(directory, how, agent, render, step, speaker(), overrides)
+    tables.print_imagination(report, model_rollouts.COLUMNS)
     if render:
         click.echo(f"wrote {render}")
 

@@ -89,7 +89,7 @@ def print_diagnosis(report: dict[str, Any]) -> None:
     print_table([("model steps", *(name.replace("_", " ") for name in names)), *zip(steps, *said, strict=True)])
     click.echo()
     scores = report["actions"].items()
-    print_table([(name.replace("_", " "), _number(x["mean"]), _interval(x["interval"])) for name, x in scores])
+    print_table([(name.replace("_", " "), _number(x["mean"]), _interval(x["mean_interval"])) for name, x in scores])
     if report["chosen"]:
         click.echo()
         _print_chosen(report)
@@ -97,14 +97,14 @@ def print_diagnosis(report: dict[str, Any]) -> None:
 
 def _print_chosen(report: dict[str, Any]) -> None:
     rows = [("", "value lost", "gain", "90% interval", "over the row above", "90% interval", "not greedy's")]
-    for name, way in report["chosen"].items():
-        estimates = (way["over_greedy"], way["over_last"])
+    for name, policy in report["chosen"].items():
+        estimates = (policy["over_greedy"], policy["over_last"])
         over = (cell for x in estimates for cell in (_number(x["mean"]), _interval(x["mean_interval"])))
-        rows.append((name, _number(way["lost"]["mean"]), *over, _number(way["other"]["mean"])))
+        rows.append((name, _number(policy["lost"]["mean"]), *over, _number(policy["other"]["mean"])))
     print_table(rows)
     spread = f"the {len(report['seeds'])} seeds" if len(report["seeds"]) > 1 else "the states of the only seed"
-    states, judge = f"{report['choices']} states", f"{report['judge']} simulations over the environment"
-    click.echo(f"value lost by the actions chosen in {states}, as {judge} see it, and what that gains over greedy ones")
+    states, oracle = f"{report['choices']} states", f"{report['oracle']} simulations over the environment"
+    click.echo(f"value lost by the actions chosen in {states}, judged by {oracle}, and the gain over greedy ones")
     click.echo(f"intervals are over {spread}")
 
 

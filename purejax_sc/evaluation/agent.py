@@ -1,4 +1,4 @@
-"""A trained agent in Python: ten lines from a run directory to an episode."""
+"""A trained agent in Python."""
 
 import warnings
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc import networks
-from purejax_sc.acting import episodes
 from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, make_search
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env, network_spec
+from purejax_sc.evaluation.players import make_choices, row_params
 from purejax_sc.runs.checkpoint import load_agents, row_of
 from purejax_sc.runs.shipped import find_agent
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
@@ -23,9 +23,9 @@ from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Param
 class Agent:
     """The agent of one seed of a run. Its methods are pure functions of arrays, for `jit` and `vmap`.
 
-    params: those that acted in training, see `muesli.actor`. They are the leaves of an agent, which is a pytree: as an
-            argument of a compiled function an agent can be exchanged without compiling again.
-    config: of the run.   model: the network as functions of parameters.   spec: of what it sees.   seed: which one.
+    params: of the target network, which acted in training. They are the leaves of the agent, which is a pytree: a
+            compiled function takes another agent of the same run without compiling again.
+    config: of the run.   model: the network as functions of parameters.   spec: of its observations.   seed: its own.
 
     B environments act at once. An episode of Catch, by an agent that `load_agent` has loaded:
 
@@ -39,7 +39,7 @@ class Agent:
             state, reward, discount, episodes = step(key_env, state, action)
             ended, score = bool(episodes.count), score + float(reward[0])
 
-    `base.step` resets where an episode has ended; `acting.episodes.play` plays whole episodes in one program.
+    `base.step` resets where an episode has ended; `envs.episodes.play` plays whole episodes in one program.
     """
 
     params: Params
@@ -53,7 +53,7 @@ class Agent:
         return make_env(self.config)
 
     def initial_carry(self, batch: int) -> Tree:
-        """What a recurrent agent remembers before the first observation, a tree of [B, ...]; () if feed-forward."""
+        """Return the recurrent state before the first observation, a tree of [B, ...]; () if feed-forward."""
         return self.model.initial_carry(batch)
 
     def act(self, obs: Observation, carry: Tree, key: Key, greedy: bool = True) -> tuple[Array, Tree]:
@@ -61,14 +61,14 @@ class Agent:
 
         Args:
           obs:    [B, ...], as `envs.base` gives it.
-          carry:  [B, ...], what was remembered.
+          carry:  [B, ...] recurrent state.
           key:    of the sample.
           greedy: the likeliest legal action; else a sample of the policy. A Python value: static.
 
         Returns:
           Actions int32 [B], and the carry after this observation.
         """
-        choices = episodes.make_choices(self.config, self.model, self.spec)
+        choices = make_choices(self.config, self.model, self.spec)
         e, carry = self._encode(obs, carry)
         action = choices["greedy" if greedy else "sampled"](self.params, e, obs.legal, key)
         return action.astype(jnp.int32), carry
@@ -99,13 +99,13 @@ class Agent:
 
 
 def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
-    """The agent of a run directory, or one that is shipped, as in `load_agent("tic_tac_toe")`.
+    """Load the agent of a run directory, or a shipped one, as in `load_agent("tic_tac_toe")`.
 
-    It is that of the newest readable checkpoint; of checkpoints that are not, Python warns. seed: of the run; None is
-    its first. Raises RunError for what is no run, and for a seed that it does not have.
+    It is read from the newest readable checkpoint; Python warns of unreadable ones. seed: of the run; None is its
+    first. Raises RunError for a directory that is no run, and for a seed that it does not have.
     """
     agents = load_agents(find_agent(directory), partial(warnings.warn, stacklevel=3))
     row = row_of(seed, agents.seeds, directory)
-    params = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner.target)
     spec = network_spec(agents.config)
-    return Agent(params, agents.config, networks.make_model(agents.config, spec), spec, agents.seeds[row])
+    model = networks.make_model(agents.config, spec)
+    return Agent(row_params(agents, row), agents.config, model, spec, agents.seeds[row])

@@ -12,11 +12,11 @@ import jax
 import numpy as np
 
 from purejax_sc import memory
-from purejax_sc.acting import episodes, planning
-from purejax_sc.acting.episodes import MAX_STEPS, Player
 from purejax_sc.agent.search import KINDS, NO_SEARCH, SearchOptions
 from purejax_sc.config import Config
-from purejax_sc.envs import make_env
+from purejax_sc.envs import episodes, make_env
+from purejax_sc.envs.episodes import MAX_STEPS, Player
+from purejax_sc.evaluation import players
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
@@ -91,12 +91,12 @@ def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
     if not env.spec.two_player:
         raise RunError(f"{name} was trained on {config.env}, which has one player: use evaluate")
     model = make_model(config, env.spec)
-    choose = episodes.make_choices(config, model, env.spec)["sampled" if options.sampled else "greedy"]
+    choose = players.make_choices(config, model, env.spec)["sampled" if options.sampled else "greedy"]
 
     def make_player(params: Any) -> Player:
         if search.simulations:
-            return planning.make_player(config, model, env, search, params)
-        return episodes.agent(model, choose, params)
+            return players.search_player(config, model, env, search, params)
+        return players.policy_player(model, choose, params)
 
     return Entrant(name, list(agents.seeds), make_player, search, config, env, model, agents.learner.target)
 

@@ -1,7 +1,7 @@
 """Pictures of episodes: observations to colours, colours to a GIF or a PNG."""
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from purejax_sc.types import EnvSpec
 Drawer = Callable[[np.ndarray], np.ndarray]  # observations [T, *obs_shape] -> uint8 [T, height, width, 3]
 
 MAX_STEPS = 2_500  # of an episode that is drawn: minutes of GIF
-FRAME_SECONDS, LAST_FRAME_SECONDS = 0.08, 1.0
+FRAME_MS, LAST_FRAME_MS = 80, 1000
 GIF_SIDE, STRIP_SIDE = 240, 120  # pixels of a frame's longer side, as nearly as whole cells allow
 STRIP_FRAMES, STRIP_COLUMNS, STRIP_GAP = 20, 10, 4  # the PNG's frames, frames per row, and pixels between them
 BACKGROUND = 32  # grey
@@ -23,7 +23,7 @@ PALETTE = np.array([[round(255 * x) for x in colour] for colour in colormaps["ta
 
 
 def make_drawer(name: str, spec: EnvSpec) -> Drawer:
-    """How to draw the environment `name`. Raises RunError if its observations are no picture."""
+    """Return the drawer of the environment `name`. Raises RunError if its observations are no picture."""
     if name == "gymnax/CartPole-v1":
         return draw_cartpole
     if name == "jumanji/Sokoban":
@@ -47,9 +47,9 @@ def check_path(path: Path) -> None:
 
 
 def draw_channels(frames: np.ndarray) -> np.ndarray:
-    """Grids [T, H, W] or [T, H, W, C]: a cell takes the colour of its first channel above 0.
+    """Draw grids [T, H, W] or [T, H, W, C]: a cell has the colour of its first channel above 0.
 
-    MinAtar's first channel is the player; those that only tell directions come later and stay hidden.
+    MinAtar's first channel is the player; channels of directions come later and stay hidden.
     """
     active = frames.reshape(*frames.shape[:3], -1) > 0
     colours = PALETTE[np.argmax(active, axis=-1) % len(PALETTE)]
@@ -57,7 +57,7 @@ def draw_channels(frames: np.ndarray) -> np.ndarray:
 
 
 def draw_cartpole(frames: np.ndarray) -> np.ndarray:
-    """Observations [T, 4] (position in m, its speed, angle in rad, its speed): a cart on 4.8 m, a pole of 1 m."""
+    """Draw observations [T, 4] (position in m, speed, angle in rad, speed): a track of 4.8 m, a pole of 1 m."""
     scale, width, height, rail = 50, 240, 100, 85  # pixels per m, and pixels
     images = []
     for x, _, angle, _ in frames:
@@ -73,7 +73,7 @@ def draw_cartpole(frames: np.ndarray) -> np.ndarray:
 
 
 def draw_sokoban(frames: np.ndarray) -> np.ndarray:
-    """Planes [T, H, W, 7] of a level or of a part of it, or pictures, which stay as they are."""
+    """Draw planes [T, H, W, 7] of a level or of a part of it; pictures stay as they are."""
     if frames.dtype == np.uint8:
         return frames
     from purejax_sc.envs import sokoban  # which imports Jumanji
@@ -82,9 +82,9 @@ def draw_sokoban(frames: np.ndarray) -> np.ndarray:
 
 
 def draw_board(frames: np.ndarray) -> np.ndarray:
-    """A game's planes [T, H, W, C] from its beginning, the first two with the pieces of who moves and of the other.
+    """Draw planes [T, H, W, C] of a game from its start; the first two are the mover's and the other side's pieces.
 
-    Who moved first has the dark pieces, as in Go.
+    The side that moved first has the dark pieces, as in Go.
     """
     first_to_move = (np.arange(len(frames)) % 2 == 0)[:, None, None]
     own, other = frames[..., 0], frames[..., 1]
@@ -99,25 +99,19 @@ def draw_board(frames: np.ndarray) -> np.ndarray:
 
 
 def encode(frames: np.ndarray, suffix: str) -> bytes:
-    """Pictures uint8 [T, H, W, 3] as a GIF of all of them, or as a PNG of at most `STRIP_FRAMES`, evenly chosen."""
+    """Encode pictures uint8 [T, H, W, 3] as a GIF of all of them, or as a PNG of `STRIP_FRAMES` at most."""
+    buffer = io.BytesIO()
     if suffix.lower() == ".gif":
-        return film(_enlarged(frames, GIF_SIDE), FRAME_SECONDS)
-    buffer = io.BytesIO()
-    Image.fromarray(strip(frames)).save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-def film(frames: Iterable[np.ndarray], seconds: float) -> bytes:
-    """A GIF of pictures uint8 [H, W, 3], each of them shown for so long, the last one for `LAST_FRAME_SECONDS`."""
-    buffer = io.BytesIO()
-    first, *rest = (Image.fromarray(frame) for frame in frames)
-    milliseconds = [round(1000 * seconds)] * len(rest) + [round(1000 * LAST_FRAME_SECONDS)]
-    first.save(buffer, format="GIF", save_all=True, append_images=rest, duration=milliseconds, loop=0)
+        first, *rest = (Image.fromarray(frame) for frame in _enlarged(frames, GIF_SIDE))
+        times = [FRAME_MS] * len(rest) + [LAST_FRAME_MS]
+        first.save(buffer, format="GIF", save_all=True, append_images=rest, duration=times, loop=0)
+    else:
+        Image.fromarray(strip(frames)).save(buffer, format="PNG")
     return buffer.getvalue()
 
 
 def strip(frames: np.ndarray, columns: int = STRIP_COLUMNS) -> np.ndarray:
-    """Frames uint8 [T, H, W, 3] side by side on white, line by line: one picture [height, width, 3]."""
+    """Tile evenly chosen frames uint8 [T, H, W, 3] line by line on white: one picture [height, width, 3]."""
     chosen = np.unique(np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int))
     tiles = _enlarged(frames[chosen], STRIP_SIDE)
     columns = min(len(tiles), columns)
@@ -131,6 +125,6 @@ def strip(frames: np.ndarray, columns: int = STRIP_COLUMNS) -> np.ndarray:
 
 
 def _enlarged(frames: np.ndarray, side: int) -> np.ndarray:
-    """Every pixel as a square of whole pixels, so that the longer side has about `side` of them."""
+    """Repeat pixels a whole number of times, so that the longer side has about `side` of them."""
     scale = max(1, side // max(frames.shape[1:3]))
     return frames.repeat(scale, axis=1).repeat(scale, axis=2)

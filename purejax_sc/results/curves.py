@@ -8,7 +8,7 @@ import numpy as np
 
 from purejax_sc.results import statistics
 from purejax_sc.results.files import RunError
-from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number
+from purejax_sc.results.statistics import CONFIDENCE, as_number
 
 COLUMNS = ("seed", "update", "env_steps", "wall_time", "episode_return", "episode_length")
 
@@ -73,15 +73,11 @@ def final_returns(curves: Curves) -> np.ndarray:
 def summarise(curves: Curves) -> dict[str, Any]:
     """Aggregates over seeds, ready for JSON. None stands for what cannot be computed."""
     finals = final_returns(curves)
-    known = finals[np.isfinite(finals)]
     mean_curve = carried_forward(curves.returns).mean(axis=0)
     points = mean_curve[np.isfinite(mean_curve)]
     return {
         "final_return": [as_number(value) for value in finals],
-        "mean": float(statistics.mean(known)) if len(known) else None,
-        "mean_interval": as_list(statistics.bootstrap_interval(known)),
-        "iqm": float(statistics.iqm(known)) if len(known) else None,
-        "iqm_interval": as_list(statistics.bootstrap_interval(known, statistics.iqm)),
+        **statistics.summary(finals),
         "auc": float(points.mean()) if len(points) else None,  # mean over the points of the curve
         "confidence": CONFIDENCE,
     }

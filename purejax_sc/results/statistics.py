@@ -139,6 +139,26 @@ def as_list(interval: Interval | None) -> list[float] | None:
     return [float(end) for end in interval]
 
 
+def summary(values: np.ndarray) -> dict[str, Any]:
+    """Mean and IQM of values [seeds] with intervals, as JSON has them; None for what cannot be computed."""
+    known = values[np.isfinite(values)]
+    return {
+        "mean": float(mean(known)) if len(known) else None,
+        "mean_interval": as_list(bootstrap_interval(known)),
+        "iqm": float(iqm(known)) if len(known) else None,
+        "iqm_interval": as_list(bootstrap_interval(known, iqm)),
+    }
+
+
+def estimate(values: np.ndarray) -> dict[str, Any]:
+    """Mean of values [seeds, N] as JSON has it, with an interval over seeds, or over the N of a single seed."""
+    if not len(values):
+        return {"mean": None, "mean_interval": None, "per_seed": []}
+    per_seed = values.mean(axis=1)
+    interval = as_list(bootstrap_interval(per_seed if len(values) > 1 else values[0]))
+    return {"mean": as_number(values.mean()), "mean_interval": interval, "per_seed": per_seed.tolist()}
+
+
 def _wins(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
     x, y = np.moveaxis(x, axis, -1)[..., :, None], np.moveaxis(y, axis, -1)[..., None, :]
     return 0.5 + 0.5 * np.mean(np.sign(x - y), axis=(-2, -1))

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from purejax_sc.acting.frames import Act, Memory, observation
 from purejax_sc.config import Config
 from purejax_sc.envs.host import HostEnvs, HostStep
 from purejax_sc.results.files import RunError
+from purejax_sc.training.frames import Act, Memory, observation
 from purejax_sc.types import EnvSpec, Key, Observation, Params, Sequence, Tree
 
 ACTING = 1  # apart from the other uses of a key

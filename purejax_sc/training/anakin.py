@@ -12,11 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc import memory
-from purejax_sc.acting import episodes
 from purejax_sc.agent import consistency, muesli, transforms
 from purejax_sc.agent.consistency import ScErrors
 from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
-from purejax_sc.envs import base, make_env
+from purejax_sc.envs import base, episodes, make_env
 from purejax_sc.envs.base import DriverState
 from purejax_sc.networks import make_model
 from purejax_sc.training import replay
@@ -30,7 +29,7 @@ from purejax_sc.training.train_state import (
     learn,
     swap_time,
 )
-from purejax_sc.types import Array, Env, EpisodeStats, Key, Model, Params, Sequence, Transition, Tree
+from purejax_sc.types import Array, Env, EpisodeStats, Key, Model, Observation, Params, Sequence, Transition, Tree
 
 JUDGE = 1  # apart from the other uses of a key
 
@@ -178,12 +177,20 @@ def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Arr
 def _result(parts: Parts, params: Params, opponent: Params | Nothing | None, key: Key) -> Array:
     """Mean result, from -1 to 1, of games against other parameters, or against uniformly random moves."""
     config, env, model = parts.config, parts.env, parts.model
-    sampled = episodes.make_choices(config, model, env.spec)["sampled"]
-    sides = [
-        episodes.agent(model, sampled, x) if isinstance(x, Params) else episodes.uniform() for x in (params, opponent)
-    ]
-    played = episodes.play(env, tuple(sides), key, config.arena.games, episodes.MAX_STEPS)
+    sides = tuple(_sampler(model, x) if isinstance(x, Params) else episodes.uniform() for x in (params, opponent))
+    played = episodes.play(env, sides, key, config.arena.games, episodes.MAX_STEPS)
     return jnp.mean(played.episode_return)
+
+
+def _sampler(model: Model, params: Params) -> episodes.Player:
+    """Return the agent as a player that samples its policy."""
+
+    def act(state: Tree, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree]:
+        e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
+        logits = transforms.masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal)
+        return jax.random.categorical(key, logits), carry
+
+    return episodes.Player(model.initial_carry, act)
 
 
 def make_train(

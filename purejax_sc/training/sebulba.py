@@ -19,7 +19,6 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from purejax_sc import memory, networks
-from purejax_sc.acting.frames import Memory, first_memory, make_act
 from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Learner
 from purejax_sc.config import Config, ConfigError, Hyper
@@ -28,6 +27,7 @@ from purejax_sc.results.files import RunError
 from purejax_sc.training import sharding
 from purejax_sc.training.actors import ACTING, Actors, Block, MakeEnvs
 from purejax_sc.training.compiled import CURE, Program
+from purejax_sc.training.frames import Memory, first_memory, make_act
 from purejax_sc.training.host_replay import HostReplay, RingState
 from purejax_sc.training.host_rows import as_batch, row_shapes
 from purejax_sc.training.sharding import DATA, SEED, Layout

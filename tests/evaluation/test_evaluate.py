@@ -11,12 +11,12 @@ import pytest
 from helpers import agents, probe_envs
 from PIL import Image
 
-from purejax_sc.acting import episodes
-from purejax_sc.acting.episodes import Episodes
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError, from_tree, load
-from purejax_sc.evaluation import evaluate, render
+from purejax_sc.envs import episodes
+from purejax_sc.envs.episodes import Episodes
+from purejax_sc.evaluation import evaluate, players, render
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, search_names
 from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec, Model, Params
@@ -43,56 +43,17 @@ def counting_model() -> Model:
 
 
 def play(env, choose, num_episodes=4, max_steps=100) -> Episodes:
-    player = episodes.agent(counting_model(), choose, NOTHING)
+    player = players.policy_player(counting_model(), choose, NOTHING)
     run = jax.jit(lambda key: episodes.play(env, (player,), key, num_episodes, max_steps))
     return jax.device_get(run(jax.random.key(0)))
 
 
-def always_0(params, e, legal, key):
-    return jnp.zeros_like(e)
-
-
-# Which episodes count
-
-
-def test_an_episode_that_terminates_counts_to_its_end():
+def test_an_episode_counts_to_its_end_and_the_carry_begins_with_it():
     # The third action ends it: rewards 1 + 2 + 3.
     episodes = play(probe_envs.counting(10), lambda params, e, legal, key: e == 3)
     assert episodes.episode_return.tolist() == [6.0] * 4
     assert episodes.length.tolist() == [3] * 4
     assert not episodes.running.any()
-
-
-def test_an_episode_that_is_truncated_counts_to_its_end():
-    episodes = play(probe_envs.counting(5), always_0)
-    assert episodes.episode_return.tolist() == [15.0] * 4
-    assert episodes.length.tolist() == [5] * 4
-    assert not episodes.running.any()
-
-
-def test_an_episode_at_the_limit_is_cut_and_counts_so_far():
-    episodes = play(probe_envs.counting(5), always_0, max_steps=3)
-    assert episodes.episode_return.tolist() == [6.0] * 4
-    assert episodes.length.tolist() == [3] * 4
-    assert episodes.running.all()
-
-
-def test_an_episode_that_ends_at_the_limit_is_not_cut():
-    assert not play(probe_envs.counting(5), always_0, max_steps=5).running.any()
-
-
-def test_only_first_episodes_count_and_short_ones_count_no_more():
-    # Every action ends the episode with probability 1/2; it is truncated after 5 steps.
-    def toss(params, e, legal, key):
-        return jax.random.bernoulli(key, shape=e.shape)
-
-    episodes = play(probe_envs.counting(5), toss, num_episodes=4_000)
-    n = episodes.length
-    np.testing.assert_array_equal(episodes.episode_return, n * (n + 1) / 2)
-    assert not episodes.running.any()
-    assert set(n.tolist()) == {1, 2, 3, 4, 5}
-    # The mean length is 1 + 1/2 + 1/4 + 1/8 + 1/16; its standard error is 0.02.
-    assert abs(n.mean() - 1.9375) < 0.1
 
 
 # Who plays
@@ -102,6 +63,7 @@ def test_the_network_that_acted_in_training_plays():
     env = probe_envs.reward_by_action()
     options = EvaluationOptions(500, searches=(SearchOptions(4, "gumbel"),))
     report = evaluate_agents(make_agents(env), options, env)
+    assert report["policies"]["greedy"]["return"]["mean_interval"] == [1.0, 1.0]
     returns = {name: np.array(policy["per_seed"]["return"]) for name, policy in report["policies"].items()}
     np.testing.assert_array_equal(returns.pop("greedy"), 1.0)
     # A logit of 1 is a probability of 0.731, with a standard error of 0.02.
@@ -109,24 +71,6 @@ def test_the_network_that_acted_in_training_plays():
     # The model knows no reward and no value, so the search follows the prior.
     np.testing.assert_array_equal(returns.pop("search"), 1.0)
     assert not returns
-
-
-def test_the_temperature_sharpens_the_samples():
-    env = probe_envs.reward_by_action()
-    report = evaluate_agents(make_agents(env), EvaluationOptions(500, temperature=0.2), env)
-    # A logit of 1 becomes one of 5: a probability of 0.9933, with a standard error of 0.004.
-    np.testing.assert_allclose(report["policies"]["sampled"]["per_seed"]["return"], 0.9933, atol=0.015)
-    assert report["temperature"] == 0.2
-
-
-def test_a_known_return_is_reported():
-    env = probe_envs.endless_reward(5)
-    report = evaluate_agents(make_agents(env), EvaluationOptions(episodes=3), env)
-    for policy in report["policies"].values():
-        assert policy["return"] == {"mean": 5.0, "mean_interval": [5.0, 5.0], "iqm": 5.0, "iqm_interval": [5.0, 5.0]}
-        assert policy["length"] == 5.0
-        assert policy["cut"] == 0
-        assert policy["per_seed"]["returns"] == [[5.0] * 3] * 2
 
 
 def test_a_seed_is_evaluated_alike_alone_and_in_a_sweep_but_not_with_another_key():
@@ -144,13 +88,13 @@ def test_a_seed_is_evaluated_alike_alone_and_in_a_sweep_but_not_with_another_key
 
 def test_levels_are_held_out_and_as_difficult_as_in_the_end() -> None:
     config = load("sokoban_small", ["levels.first_depth=12"])
-    levels = evaluate.evaluation_config(config, EvaluationOptions(episodes=300), ["levels.depth=40"]).levels
+    levels = evaluate.evaluation_config(config, 300, ["levels.depth=40"]).levels
     assert (levels.split, levels.first_depth, levels.depth) == ("test", None, 40)
     assert (levels.pool, levels.refresh) == (300, 0)  # one for each episode, and no new ones
     catch = load("catch")
-    assert evaluate.evaluation_config(catch, EvaluationOptions(), []) == catch
+    assert evaluate.evaluation_config(catch, 32, []) == catch
     with pytest.raises(ConfigError, match=r"only env_options\.\*, levels\.\* and atari\.\* can differ"):
-        evaluate.evaluation_config(catch, EvaluationOptions(), ["hyper.discount=0.5"])
+        evaluate.evaluation_config(catch, 32, ["hyper.discount=0.5"])
 
 
 # What is reported
@@ -196,12 +140,6 @@ def test_a_cell_has_the_colour_of_its_first_channel():
     expected = [[render.PALETTE[1].tolist(), render.PALETTE[2].tolist()], [render.PALETTE[0].tolist(), background]]
     assert drawn.tolist() == expected
     assert drawn.dtype == np.uint8
-
-
-def test_a_grid_without_channels_has_one_colour():
-    drawn = render.draw_channels(np.eye(2, dtype=np.float32)[None])[0]
-    assert drawn[0, 0].tolist() == drawn[1, 1].tolist() == render.PALETTE[0].tolist()
-    assert drawn[0, 1].tolist() == [render.BACKGROUND] * 3
 
 
 def test_boards_are_drawn_with_dark_pieces_for_the_first_player():
@@ -288,39 +226,22 @@ def test_command_writes_a_report_and_a_film(here, capsys):
     assert files() == saved | {run / evaluate.FILE, Path("film.gif")}
 
 
-def test_command_says_what_the_interval_of_an_only_seed_is_over(here, capsys):
-    run = agents.save(make_agents(seeds=(4,)), Path("run"))
-    assert main(shlex.split("evaluate run --episodes 3 --max-steps 4 --render strip.png")) == 0
-    [report] = json.loads((run / evaluate.FILE).read_text())["reports"]
-    assert report["interval_over"] == "episodes"
-    assert report["policies"]["greedy"]["cut"] == 3
-    captured = capsys.readouterr()
-    assert "over the 3 episode(s) of the only seed" in captured.out
-    assert "3 of 3" in captured.out
-    assert "4 steps, cut there" in captured.err
-    with Image.open("strip.png") as picture:
-        assert picture.format == "PNG"
-
-
-def test_earlier_evaluations_are_kept(here, capsys, monkeypatch) -> None:
+def test_earlier_evaluations_are_kept(here, capsys) -> None:
     run = agents.save(make_agents(), Path("run"))
 
     def kept() -> list[dict]:
         return json.loads((run / evaluate.FILE).read_text())["reports"]
 
-    for words in ("--episodes 2", "--episodes 3", "--episodes 2"):
+    for words in ("--episodes 2", "--episodes 2 --max-steps 4 --render strip.png", "--episodes 2"):
         assert main(shlex.split(f"evaluate run {words}")) == 0
-    assert [report["episodes"] for report in kept()] == [3, 2]
+    assert [report["max_steps"] for report in kept()] == [4, 27_000]
+    assert kept()[0]["policies"]["greedy"]["cut"] == 4
+    captured = capsys.readouterr()
+    assert "4 of 4" in captured.out
+    assert "4 steps, cut there" in captured.err
+    with Image.open("strip.png") as picture:
+        assert picture.format == "PNG"
 
-    # what another command adds meanwhile is kept
-    def load_slowly(path: Path, say, load=evaluate.load_agents):
-        (run / evaluate.FILE).write_text(json.dumps({"reports": [*kept(), {"env": "other"}]}))
-        return load(path, say)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(evaluate, "load_agents", load_slowly)
-        assert main(shlex.split("evaluate run --episodes 2")) == 0
-    assert [report.get("episodes") for report in kept()] == [3, None, 2]
     (run / evaluate.FILE).write_text("mine")
     capsys.readouterr()
     assert main(shlex.split("evaluate run --episodes 2")) == 2
@@ -328,73 +249,32 @@ def test_earlier_evaluations_are_kept(here, capsys, monkeypatch) -> None:
     assert (run / evaluate.FILE).read_text() == "mine"
 
 
-def test_strength_over_simulations_is_a_table_and_a_picture(here, capsys) -> None:
-    agents.save(agents.untrained(from_tree({"env": "pgx/tic_tac_toe", **NETWORK}), (3, 4)), here / "run")
-    assert main(["evaluate", "run", "--episodes", "6", "--simulations", "4,1", "--search", "gumbel"]) == 0
+def test_a_search_plays_its_own_greedy_policy_in_a_game(here, capsys) -> None:
+    # Heads of zeros: a search with known bounds has no reason to leave the first of equal moves.
+    config = from_tree({"env": "pgx/tic_tac_toe", **NETWORK})
+    agents.save(agents.two_minds(config), here / "run")
+    assert main(["evaluate", "run", "--episodes", "40", "--simulations", "1"]) == 0
     [report] = json.loads((here / "run" / evaluate.FILE).read_text())["reports"]
-    assert list(report["policies"]) == ["greedy", "sampled", "search 1", "search 4"]
-    assert report["searches"]["search 4"]["simulations"] == 4
+    assert list(report["policies"]) == ["greedy", "sampled", "search"]
+    assert report["searches"]["search"]["simulations"] == 1
     assert "against_greedy" not in report["policies"]["greedy"]
-    score = report["policies"]["search 4"]["against_greedy"]
-    assert 0 <= score["mean"] <= 1
+    score = report["policies"]["search"]["against_greedy"]
+    np.testing.assert_allclose(score["mean"], 0.5, atol=0.2)
     assert len(score["per_seed"]) == 2
-    assert (here / "run" / evaluate.CURVE).stat().st_size > 5_000
     assert "against greedy" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("searches", "names"),
-    [
-        ([], []),
-        ([SearchOptions(8, "gumbel")], ["search"]),
-        ([SearchOptions(8), SearchOptions(8)], ["search"]),
-        ([SearchOptions(8), SearchOptions(32)], ["search 8", "search 32"]),
-        ([SearchOptions(8), SearchOptions(32, "gumbel", 5)], ["search 8", "search 32"]),
-        ([SearchOptions(8), SearchOptions(8, "gumbel")], ["search muzero", "search gumbel"]),
-        ([SearchOptions(8), SearchOptions(8, max_depth=2)], ["search trained depth", "search depth 2"]),
-        (
-            [SearchOptions(8, "gumbel"), SearchOptions(8, "gumbel", considered=16)],
-            ["search default considered", "search 16 considered"],
-        ),
-        ([SearchOptions(8), SearchOptions(8, temperature=0.5)], ["search temperature 0", "search temperature 0.5"]),
-        (
-            [SearchOptions(8), SearchOptions(8, dynamics="environment")],
-            ["search over the model", "search over the environment"],
-        ),
-        (
-            [SearchOptions(8), SearchOptions(8, "gumbel"), SearchOptions(32, "gumbel")],
-            ["search 8 muzero", "search 8 gumbel", "search 32 gumbel"],
-        ),
-        (
-            [SearchOptions(8, max_depth=2), SearchOptions(8, max_depth=5), SearchOptions(32, max_depth=5)],
-            ["search 8 depth 2", "search 8 depth 5", "search 32 depth 5"],
-        ),
-    ],
-)
-def test_searches_are_told_apart_by_the_fewest_words(searches: list[SearchOptions], names: list[str]) -> None:
-    named = search_names(EvaluationOptions(searches=tuple(searches)))
-    assert list(named) == names
-    assert list(named.values()) == list(dict.fromkeys(searches))
-
-
-@pytest.mark.slow
-def test_searches_of_two_kinds_both_play() -> None:
-    config = from_tree({"env": "pgx/tic_tac_toe", **NETWORK})
-    options = EvaluationOptions(episodes=2, searches=(SearchOptions(2), SearchOptions(2, "gumbel")))
-    report = evaluate_agents(agents.two_minds(config), options)
-    assert list(report["policies"]) == ["greedy", "sampled", "search muzero", "search gumbel"]
-    assert {name: search["kind"] for name, search in report["searches"].items()} == {
-        "search muzero": "muzero",
-        "search gumbel": "gumbel",
-    }
-
-
-def test_a_search_that_changes_nothing_is_level_with_greedy_play(here) -> None:
-    # Heads of zeros: a search with known bounds has no reason to leave the first of equal moves.
-    config = from_tree({"env": "pgx/tic_tac_toe", **NETWORK})
-    options = EvaluationOptions(episodes=40, searches=(SearchOptions(1),))
-    report = evaluate_agents(agents.two_minds(config), options)
-    np.testing.assert_allclose(report["policies"]["search"]["against_greedy"]["mean"], 0.5, atol=0.2)
+def test_searches_are_named_by_what_differs() -> None:
+    one, more = SearchOptions(8), SearchOptions(32)
+    assert search_names([]) == {}
+    assert search_names([more, more]) == {"search": more}
+    assert search_names([one, more]) == {"search 8": one, "search 32": more}
+    kinds = [one, SearchOptions(8, "gumbel"), SearchOptions(8, "gumbel", 5)]
+    assert list(search_names(kinds)) == [
+        "search muzero max_depth=None",
+        "search gumbel max_depth=None",
+        "search gumbel max_depth=5",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -405,43 +285,21 @@ def garnet(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("evaluate", "DIR"),
-        ("evaluate run --episodes 0", "--episodes"),
-        ("evaluate run --simulations -1", "--simulations"),
-        ("evaluate run --max-steps 0", "--max-steps"),
-        ("evaluate run --seed -1", "--seed"),
-        ("evaluate run --search alphabeta", "muzero"),
         ("evaluate run --search gumbel", "add --simulations"),
-        ("evaluate run --max-depth 3", "--max-depth 3 needs --simulations"),
         ("evaluate run --dynamics environment", "--dynamics environment needs --simulations"),
-        ("evaluate run --simulations 2 --search-temperature -1", "--search-temperature -1: give a number, 0 or more"),
-        ("evaluate run --max-depth 1", "--max-depth 1 needs --simulations"),
         ("evaluate run --simulations 2,x", "several as in 8,32,128"),
         ("evaluate run --render film.mp4", ".gif"),
-        ("evaluate run --render film", ".png"),
         ("evaluate run --render nowhere/film.gif", "nowhere is not a directory: make it, or choose another place with"),
         ("evaluate run --render kept.gif", "kept.gif exists: choose another file with --render, or remove it"),
         ("evaluate run --render film.gif", "cannot draw garnet"),
+        ("evaluate nowhere", "give one that train or export wrote"),
+        ("evaluate empty", "give one that train or export wrote"),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(here, garnet, capsys, command, words):
     Path("run").symlink_to(garnet)
     Path("kept.gif").touch()
-    assert_refused(capsys, command, words)
-
-
-@pytest.mark.parametrize("command", ["evaluate nowhere", "evaluate empty", "evaluate file.txt"])
-def test_what_is_no_run_is_refused(here, capsys, command):
     Path("empty").mkdir()
-    Path("file.txt").write_text("no run")
-    assert_refused(capsys, command, "give one that train or export wrote")
-
-
-def files() -> set[Path]:
-    return set(Path().rglob("*")) | set(Path("run/").rglob("*"))  # the latter may be a link
-
-
-def assert_refused(capsys, command, words):
     before = files()
     assert main(shlex.split(command)) == 2
     captured = capsys.readouterr()
@@ -450,3 +308,7 @@ def assert_refused(capsys, command, words):
     assert captured.err.count("\n") == 1
     assert words in captured.err
     assert files() == before
+
+
+def files() -> set[Path]:
+    return set(Path().rglob("*")) | set(Path("run/").rglob("*"))  # the latter may be a link

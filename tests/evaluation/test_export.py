@@ -44,12 +44,6 @@ def test_an_exported_agent_is_the_one_of_its_seed_to_half_precision(run, kept) -
         assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
 
 
-def test_an_exported_agent_is_evaluated_like_a_run(kept, capsys) -> None:
-    assert main(["evaluate", str(kept), "--episodes", "2"]) == 0
-    assert "greedy" in capsys.readouterr().out
-    assert (kept / "evaluation.json").is_file()
-
-
 @pytest.mark.parametrize("spoil", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"no archive"])
 def test_a_damaged_file_is_refused_in_one_line(kept, tmp_path, spoil) -> None:
     (tmp_path / agent_file.FILE).write_bytes(spoil((kept / agent_file.FILE).read_bytes()))

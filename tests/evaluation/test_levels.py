@@ -34,11 +34,8 @@ def test_levels_are_written_and_drawn(tmp_path: Path, capsys) -> None:
         (["--out", "levels.jpg"], "let --out end in .npy"),
         (["--out", "levels.npy", "--render", "sheet.gif"], "let --render end in .png"),
         (["--out", "levels.npy", "--difficulty", "2"], "levels.depth=2"),
-        (["--out", "levels.npy", "dept=40"], "did you mean 'levels.depth'?"),
         (["--out", "levels.npy", "file=none.txt"], "cannot read levels from none.txt"),
         (["--out", "there.npy"], "there.npy exists: choose another file with --out"),
-        (["--out", "levels.npy", "--render", "there.png"], "there.png exists: choose another file with --render"),
-        (["--out", "nowhere/levels.npy"], "nowhere is not a directory: make it, or choose another place with --out"),
         (["--out", "levels.npy", "--render", "nowhere/x.png"], "choose another place with --render"),
     ],
 )

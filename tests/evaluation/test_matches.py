@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from helpers import agents
 
-from purejax_sc.acting import episodes
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
+from purejax_sc.envs import episodes
 from purejax_sc.evaluation import matches
 from purejax_sc.evaluation.matches import Entrant
 from purejax_sc.evaluation.ratings import rate

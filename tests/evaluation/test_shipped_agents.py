@@ -21,7 +21,7 @@ def test_more_levels_of_sokoban_are_solved_by_search():
     agents = load_agents(find_agent("sokoban_planes"), pytest.fail)
     searches = tuple(SearchOptions(simulations, temperature=0.5) for simulations in (25, 100))
     options = EvaluationOptions(512, searches=searches, temperature=0.5)
-    agents = agents._replace(config=evaluation_config(agents.config, options, []))
+    agents = agents._replace(config=evaluation_config(agents.config, options.episodes, []))
     policies = evaluate_agents(agents, options)["policies"]
     solved = {name: policy["metrics"]["solved"]["mean"] for name, policy in policies.items()}
     best = max(solved["greedy"], solved["sampled"])

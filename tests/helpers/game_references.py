@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.acting.episodes import Player
 from purejax_sc.agent.transforms import masked_logits
+from purejax_sc.envs.episodes import Player
 
 Board = tuple[int, ...]
 Near = tuple[tuple[int, ...], ...]  # the neighbours of every point

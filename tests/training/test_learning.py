@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 from helpers import game_references
 
-from purejax_sc.acting import episodes
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.config import Config, load
-from purejax_sc.envs import make_env
-from purejax_sc.evaluation import evaluate
+from purejax_sc.envs import episodes, make_env
+from purejax_sc.evaluation import evaluate, players
 from purejax_sc.networks import make_model
 from purejax_sc.runs.checkpoint import Agents
 from purejax_sc.training import compiled
@@ -68,7 +67,7 @@ def trained(config: Config) -> Agents:
 def test_sokoban_of_easy_levels_is_solved_where_levels_are_new(update):
     agents = trained(load("sokoban_small", [f"sc.update={update}"]))
     options = evaluate.EvaluationOptions(episodes=256)
-    agents = agents._replace(config=evaluate.evaluation_config(agents.config, options, []))
+    agents = agents._replace(config=evaluate.evaluation_config(agents.config, options.episodes, []))
     assert evaluate.evaluate_agents(agents, options)["policies"]["sampled"]["metrics"]["solved"]["mean"] >= 0.8
 
 
@@ -78,12 +77,12 @@ def results(
     """Results [seeds, games] against a player, each side moving first in every other game."""
     env = make_env(agents.config)
     model = make_model(agents.config, env.spec)
-    choose = episodes.make_choices(agents.config, model, env.spec, SearchOptions(simulations))[way]
+    choose = players.make_choices(agents.config, model, env.spec, SearchOptions(simulations))[way]
 
     @jax.jit
     def play(params, key):
-        players = (episodes.agent(model, choose, params), opponent)
-        return episodes.play(env, players, key, games, 1_000).episode_return
+        sides = (players.policy_player(model, choose, params), opponent)
+        return episodes.play(env, sides, key, games, 1_000).episode_return
 
     params, seeds = agents.learner.target, range(len(agents.seeds))
     return np.stack([play(jax.tree.map(lambda x, i=i: x[i], params), jax.random.key(i)) for i in seeds])

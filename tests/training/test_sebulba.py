@@ -15,7 +15,6 @@ from helpers.configs import small_host as config
 from helpers.runs import Watch, at_once
 
 from purejax_sc import networks
-from purejax_sc.acting.frames import Memory
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs.host import stacked_spec
@@ -23,6 +22,7 @@ from purejax_sc.results.files import RunError
 from purejax_sc.runs.checkpoint import Checkpoints
 from purejax_sc.runs.train import Factories, train
 from purejax_sc.training import actors, sebulba
+from purejax_sc.training.frames import Memory
 from purejax_sc.training.host_replay import HostReplay
 from purejax_sc.training.host_rows import row_shapes, stacked
 from purejax_sc.training.sharding import make_layout

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from purejax_sc.acting import episodes
 from purejax_sc.config import Config, from_tree
-from purejax_sc.envs import make_env
+from purejax_sc.envs import episodes, make_env
 from purejax_sc.networks import make_model
 from purejax_sc.training import anakin
 from purejax_sc.training.compiled import points

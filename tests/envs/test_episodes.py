@@ -1,18 +1,15 @@
 """Episodes of given players: whose turn and whose return it is, what players see, and players of known strength."""
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from helpers import game_references, probe_envs
 
-from purejax_sc.acting import episodes
-from purejax_sc.acting.episodes import Episodes, Player
 from purejax_sc.config import Config
-from purejax_sc.envs import make_env
+from purejax_sc.envs import episodes, make_env
+from purejax_sc.envs.episodes import Episodes, Player
 from purejax_sc.types import Array, Env, EnvSpec, Observation, Step
 
 
@@ -61,14 +58,6 @@ def results(env: Env, *players: Player, num: int, max_steps: int = 100) -> Episo
 
 
 # --- Whose turn it is, and whose return ---
-
-
-def test_each_player_moves_first_in_every_other_episode():
-    # of three plies the first player has two: both take all they can, so whoever moves first is one ahead
-    played = results(points(3, 3), always(1), always(1), num=6)
-    np.testing.assert_array_equal(played.episode_return, [1, -1, 1, -1, 1, -1])
-    np.testing.assert_array_equal(played.length, 3)
-    assert not played.running.any()
 
 
 def test_the_return_is_that_of_the_first_player_given():
@@ -126,6 +115,24 @@ def test_one_player_makes_all_moves_and_has_all_rewards():
     assert played.running.all()
     played = results(env, always(1), num=4)  # terminates at once
     np.testing.assert_array_equal((played.episode_return, played.length), 1)
+
+
+def test_only_first_episodes_count_and_short_ones_count_no_more():
+    def act(state, obs, memory, key):
+        return jax.random.bernoulli(key, shape=obs.first.shape).astype(jnp.int32), memory
+
+    # Every action ends the episode with probability 1/2; it is truncated after 5 steps.
+    played = results(probe_envs.counting(5), Player(lambda num: (), act), num=4_000)
+    n = played.length
+    np.testing.assert_array_equal(played.episode_return, n * (n + 1) / 2)
+    assert not played.running.any()
+    assert set(n.tolist()) == {1, 2, 3, 4, 5}
+    # The mean length is 1 + 1/2 + 1/4 + 1/8 + 1/16; its standard error is 0.02.
+    assert abs(n.mean() - 1.9375) < 0.1
+
+
+def test_an_episode_that_ends_at_the_limit_is_not_cut():
+    assert not results(probe_envs.counting(5), always(0), num=4, max_steps=5).running.any()
 
 
 def test_a_key_fixes_the_episodes():
@@ -196,21 +203,8 @@ def test_uniform_plays_each_legal_action_equally_often_and_no_other():
 # --- Players of known strength ---
 
 
-@pytest.fixture(scope="module")
-def tic_tac_toe() -> Env:
-    return make_env(Config(env="pgx/tic_tac_toe"))
-
-
-def test_perfect_tic_tac_toe_is_always_a_draw(tic_tac_toe):
-    perfect = game_references.minimax_tic_tac_toe()
-    played = results(tic_tac_toe, perfect, perfect, num=500)
-    np.testing.assert_array_equal(played.episode_return, 0)
-    np.testing.assert_array_equal(played.length, 9)  # a draw fills the board
-    np.testing.assert_array_equal(played.metrics["first_wins"], 0.5)
-
-
-def test_perfect_tic_tac_toe_never_loses(tic_tac_toe):
-    perfect = game_references.minimax_tic_tac_toe()
+def test_perfect_tic_tac_toe_never_loses():
+    tic_tac_toe, perfect = make_env(Config(env="pgx/tic_tac_toe")), game_references.minimax_tic_tac_toe()
     played = results(tic_tac_toe, perfect, episodes.uniform(), num=1_000)
     assert played.episode_return.min() == 0
     assert played.episode_return.mean() > 0.5
@@ -219,7 +213,8 @@ def test_perfect_tic_tac_toe_never_loses(tic_tac_toe):
     assert turned.episode_return.mean() < -0.5
 
 
-def test_random_tic_tac_toe_is_fair_between_seats_and_favours_who_moves_first(tic_tac_toe):
+def test_random_tic_tac_toe_is_fair_between_seats_and_favours_who_moves_first():
+    tic_tac_toe = make_env(Config(env="pgx/tic_tac_toe"))
     played = results(tic_tac_toe, episodes.uniform(), episodes.uniform(), num=4_000)
     assert not played.running.any()
     assert abs(played.episode_return.mean()) < 0.06  # standard error 0.015
@@ -230,34 +225,3 @@ def test_random_tic_tac_toe_is_fair_between_seats_and_favours_who_moves_first(ti
     # the same said twice
     mine = np.where(np.arange(4_000) % 2 == 0, 1, -1)
     np.testing.assert_array_equal(mine * played.episode_return, 2 * first_wins - 1)
-
-
-@pytest.mark.parametrize(
-    ("columns", "choices"),
-    [
-        # three in column 3, and to move
-        ((3, 0, 3, 0, 3, 0), {3}),
-        # the other has them
-        ((3, 0, 3, 0, 3), {3}),
-        # the other has 0, 1, 2 in the second row: a stone under the fourth would give it away
-        ((0, 0, 1, 1, 6, 2, 6, 2), {0, 1, 2, 4, 5, 6}),
-        # the other wins in 0 or 4 of the bottom row whatever is played: anything
-        ((1, 1, 2, 2, 3), {0, 1, 2, 3, 4, 5, 6}),
-        # column 0 is full
-        ((0, 0, 0, 0, 0, 0), {1, 2, 3, 4, 5, 6}),
-    ],
-)
-def test_the_connect_four_player_looks_two_plies_ahead(columns, choices):
-    rules, num = game_references.connect_four(), 500
-    game = functools.reduce(rules.play, columns, rules.start)
-    frame, legal = (jnp.repeat(jnp.asarray(x)[None], num, axis=0) for x in (rules.show(game), rules.legal(game)))
-    player = game_references.look_ahead_connect_four()
-    action, _ = player.act((), observation(frame, legal), (), jax.random.key(0))
-    assert set(np.asarray(action)) == choices
-
-
-def test_looking_ahead_beats_random_connect_four():
-    env = make_env(Config(env="pgx/connect_four"))
-    played = results(env, game_references.look_ahead_connect_four(), episodes.uniform(), num=200)
-    assert not played.running.any()
-    assert (played.episode_return == 1).mean() > 0.9

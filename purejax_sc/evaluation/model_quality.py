@@ -1,0 +1,325 @@
+"""Quality of the learned model for planning, measured in real states: what `evaluate --diagnose` reports.
+
+By depth: the model is unrolled along the actions really taken, and its outputs after k steps are compared with those of
+the root heads at the state really reached. By action: each action of sampled states is really taken, and r + gamma v of
+the model's first step is compared with the real one. By choice: the value that the greedy policy and searches lose by
+their actions, as an oracle sees it. The oracle is a search over the environment of every legal action.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+
+from purejax_sc import memory
+from purejax_sc.agent import auxiliary, losses
+from purejax_sc.agent.search import SearchOptions
+from purejax_sc.agent.transforms import masked_logits
+from purejax_sc.config import Config
+from purejax_sc.envs import is_host, make_env
+from purejax_sc.evaluation import model_rollouts
+from purejax_sc.evaluation.evaluate import evaluation_config, search_names, seed_keys
+from purejax_sc.evaluation.model_rollouts import Trajectory, mean_by_k, root_heads, shift_by_k, signed
+from purejax_sc.evaluation.players import RealNode, make_choices, make_real_search, real_step
+from purejax_sc.networks import make_model
+from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.results.reports import check_reports, with_report
+from purejax_sc.results.statistics import CONFIDENCE, estimate
+from purejax_sc.runs.checkpoint import Agents, load_agents
+from purejax_sc.training.devices import default_placement, over_seeds
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params
+
+FILE = "diagnosis.json"
+MEASURES = (  # by depth, in the order of the table
+    "value_gap", "policy_kl", "illegal_mass", "value_beyond", "reward_error", "end_error", "reconstructed", "legal",
+)  # fmt: skip
+SCORES = ("rank_correlation", "spread", "regret", "regret_policy")  # of actions
+GREEDY, ORACLE = "greedy", "oracle"
+
+Say = Callable[[str], None]
+
+
+class DiagnosisOptions(NamedTuple):
+    """Sizes of the samples. Python values: static.
+
+    steps, envs: of real play by sampling the policy, for each seed.   seed: of the play.
+    depth:       model steps; None for twice as many as in training.
+    states:      in which all legal actions are tried, or `actions` random ones where there are more.
+    searches:    whose choices are judged.   choices: states in which they choose.
+    oracle:      simulations of the oracle, at least as many as there are legal actions.
+    """
+
+    steps: int = 192
+    envs: int = 16
+    depth: int | None = None
+    states: int = 256
+    actions: int = 64
+    searches: tuple[SearchOptions, ...] = ()
+    choices: int = 512
+    oracle: int = 256
+    seed: int = 0
+
+
+class Actions(NamedTuple):
+    """Actions [S, C] of S states. model, real: r + gamma v of the model's step and of the real one, to the mover.
+
+    tried: bool, False in place of missing legal actions.   logits: of the root policy.
+    """
+
+    model: Array
+    real: Array
+    tried: Array
+    logits: Array
+
+
+class Choices(NamedTuple):
+    """Actions int [W, S] of W policies in S states, and the values [W, S] that they lose, in raw returns."""
+
+    action: Array
+    lost: Array
+
+
+def diagnose(
+    directory: Path,
+    options: DiagnosisOptions,
+    say: Say = lambda text: None,
+    command: str | None = None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Diagnose the models of the agents in a run directory and add the report to diagnosis.json there.
+
+    overrides: KEY=VALUE of the environment, as `evaluate` takes them.
+
+    Returns the report, see `diagnose_agents`. Raises RunError and ConfigError, before anything is written.
+    """
+    agents = check(directory, say)
+    config = evaluation_config(agents.config, options.envs, overrides)
+    report = {"command": command, "overrides": list(overrides)}
+    report |= diagnose_agents(agents._replace(config=config), options, make_env(config), say)
+    replace_file(directory / FILE, with_report(directory / FILE, report, ("command", "by_depth", "actions", "chosen")))
+    return report
+
+
+def check(directory: Path, say: Say = lambda text: None) -> Agents:
+    """Load the agents of a run. Raises RunError for one that cannot be diagnosed."""
+    check_reports(directory / FILE)
+    agents = load_agents(directory, say)
+    if is_host(agents.config):
+        raise RunError(f"{agents.config.env} runs outside JAX, where no state is stepped twice: it has no diagnosis")
+    return agents
+
+
+def diagnose_agents(
+    agents: Agents, options: DiagnosisOptions, env: Env, say: Say = lambda text: None
+) -> dict[str, Any]:
+    """Measure the models of all seeds. Return a tree ready for JSON, whose means are over seeds, with intervals.
+
+    by_depth: name -> means for k = 1 .. depth, see `by_depth`; None where nothing counts.
+    actions:  `rank_correlation` of the model's action values with the real ones within a state, `spread` of the real
+              ones, `regret` of the model's best action and `regret_policy` of the policy's.
+    chosen:   see `summarise_choices`; {} without searches.
+    """
+    config = agents.config
+    depth = options.depth or 2 * config.muesli.unroll
+    model, searches = make_model(config, env.spec), search_names(options.searches)
+    say(f"{options.steps} steps of {options.envs} environments for each of {len(agents.seeds)} seed(s)")
+
+    def measure(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions, Choices | None]:
+        params, (key_play, key_actions, key_choices) = row[0], jax.random.split(row[1], 3)
+        played = play(env, model, params, key_play, config, options.steps + depth, options.envs)
+        tried = try_actions(env, model, params, played, key_actions, config, options)
+        choices = choose(env, model, params, played, key_choices, config, options) if searches else None
+        return by_depth(model, params, env.spec, played, config, depth), tried, choices
+
+    rows = agents.learner.target, seed_keys(agents, options.seed)
+    program = jax.jit(over_seeds(measure, default_placement(jax.devices()[0].platform)))
+    depths, actions, choices = jax.device_get(memory.compiled(program, (rows,), "the number of states")(rows))
+    scores = [score(Actions(*(x[i] for x in actions))) for i in range(len(agents.seeds))]
+    return {
+        "env": config.env,
+        "seeds": list(agents.seeds),
+        **options._asdict(),
+        "searches": {name: search._asdict() for name, search in searches.items()},
+        "depth": depth,
+        "trained_depth": config.muesli.unroll,
+        "confidence": CONFIDENCE,
+        "by_depth": {name: [_over_seeds(x) for x in depths[name].T] for name in MEASURES if name in depths},
+        "actions": {name: _over_seeds(np.array([x[name] for x in scores])) for name in SCORES},
+        "chosen": summarise_choices([GREEDY, *searches, ORACLE], choices) if searches else {},
+    }
+
+
+def _over_seeds(values: np.ndarray) -> dict[str, Any]:
+    """Mean over the seeds [n] that have a value."""
+    return estimate(values[np.isfinite(values)][:, None])
+
+
+def play(env: Env, model: Model, params: Params, key: Key, config: Config, steps: int, num_envs: int) -> Trajectory:
+    """Sample the policy in a stream of episodes."""
+    key_env, key_steps = jax.random.split(key)
+    stream = model_rollouts.start_stream(env, model, key_env, num_envs)
+    sampled = make_choices(config, model, env.spec)["sampled"]
+    return model_rollouts.follow(env, model, params, sampled, stream, key_steps, steps)[1]
+
+
+def by_depth(
+    model: Model, params: Params, spec: EnvSpec, played: Trajectory, config: Config, depth: int
+) -> dict[str, Array]:
+    """Compare the model with real states k = 1 .. depth steps on. Return means [depth] of `MEASURES`.
+
+    NaN where nothing counts (`losses.unroll_masks`). The last two are left out for a model that does not predict them.
+    `illegal_mass` is of the policy that a search uses (`auxiliary.masked_policy`), `policy_kl` of the unmasked one.
+    """
+    masks = losses.unroll_masks(played.discount, played.obs.valid, depth)  # [K + 1, T, N]
+
+    def step(z: Array, action: Array) -> tuple[Array, dict[str, Array]]:
+        one_hot = jax.nn.one_hot(jnp.ravel(action), spec.num_actions)
+        z, reward = model.step(params.dynamics, params.reward, z, one_hot)
+        return z, {"reward": model.decode(reward)} | _outputs(model, params, z)
+
+    z_0 = model.start(params.dynamics, jnp.reshape(played.e, (-1, *played.e.shape[2:])))
+    out = jax.lax.scan(step, z_0, shift_by_k(played.action, depth - 1))[1]
+    out = {name: jnp.reshape(x, (depth, *played.action.shape, *x.shape[2:])) for name, x in out.items()}
+    reward, value = out["reward"], out["value"]
+    roots = *root_heads(model, params, played), played.obs.legal
+    v_root, log_root, legal = (shift_by_k(x, depth)[1:] for x in roots)
+    gamma = signed(config.hyper.discount, spec)
+    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.absorbing)
+    kl = jnp.sum(jnp.exp(log_root) * (log_root - jax.nn.log_softmax(out["policy"])), axis=-1)
+    illegal = jnp.sum(jnp.where(legal, 0.0, jax.nn.softmax(out["masked_policy"])), axis=-1)
+    end_error = jnp.abs(reward + gamma * value - shift_by_k(played.reward, depth - 1))
+    before, live, beyond = masks.live[:-1], masks.live[1:], masks.absorbed[1:]
+    means = {
+        "value_gap": mean_by_k(jnp.abs(value - v_root), live),
+        "policy_kl": mean_by_k(kl, live),
+        "illegal_mass": mean_by_k(illegal, live),
+        "value_beyond": mean_by_k(jnp.abs(value - ends.value[1:]), beyond),
+        "reward_error": mean_by_k(jnp.abs(reward - ends.reward), before),
+        "end_error": mean_by_k(end_error, before & beyond),
+    }
+    targets = {"legal": played.obs.legal}
+    if model.visible is not None:
+        targets["reconstructed"] = model.visible(played.obs.frame)
+    for name in targets.keys() & out.keys():
+        right = jnp.all(out[name] == shift_by_k(targets[name], depth)[1:], axis=tuple(range(3, out[name].ndim)))
+        means[name] = mean_by_k(right.astype(value.dtype), live)
+    return means
+
+
+def _outputs(model: Model, params: Params, z: Array) -> dict[str, Array]:
+    """Outputs of the model at its states z [M, ...]: raw values, policy logits, and bits that it predicts."""
+    policy, legal = auxiliary.policy_and_legality(model, params, z)
+    masked = auxiliary.masked_policy(model, params, z)
+    out = {"value": model.decode(model.value(params.value, z)), "policy": policy, "masked_policy": masked}
+    if model.reconstruct is not None:
+        out["reconstructed"] = model.reconstruct(params.dynamics, z) > 0
+    return out if legal is None else out | {"legal": legal > 0}
+
+
+def try_actions(
+    env: Env, model: Model, params: Params, played: Trajectory, key: Key, config: Config, options: DiagnosisOptions
+) -> Actions:
+    """Take legal actions of `options.states` sampled states, each on its own, in the environment and in the model."""
+    key_states, key_actions, key_env = jax.random.split(key, 3)
+    here = _sample_states(key_states, played, played.obs.valid, options.states)
+    order = jnp.where(here.obs.legal, jax.random.uniform(key_actions, here.obs.legal.shape), 1.0)  # legal ones first
+    actions = jnp.argsort(order, axis=-1)[:, : min(options.actions, env.spec.num_actions)]
+    gamma = config.hyper.discount
+    node = RealNode(here.env, here.carry, jnp.ones(options.states, bool))
+
+    def by_model(action: Array) -> Array:
+        one_hot = jax.nn.one_hot(action, env.spec.num_actions)
+        z, reward = model.step(params.dynamics, params.reward, model.start(params.dynamics, here.e), one_hot)
+        return model.decode(reward) + signed(gamma, env.spec) * model.decode(model.value(params.value, z))
+
+    def by_environment(x: tuple[Array, Key]) -> Array:
+        action, keys = x
+        step, e, _ = real_step(env, model, params, keys, action, node)
+        return step.reward + gamma * step.discount * model.decode(model.root_value(params.root_value, e))
+
+    keys = jax.random.split(key_env, actions.shape)
+    pick = partial(jnp.take_along_axis, indices=actions, axis=-1)
+    return Actions(
+        model=jax.lax.map(by_model, actions.T).T,
+        real=jax.lax.map(by_environment, (actions.T, keys.T)).T,
+        tried=pick(here.obs.legal),
+        logits=pick(model.root_policy(params.root_policy, here.e)),
+    )
+
+
+def _sample_states(key: Key, played: Trajectory, allowed: Array, num: int) -> Trajectory:
+    """Draw `num` of the allowed (bool [T, N]) states of a trajectory, with replacement."""
+    index = jax.random.choice(key, allowed.size, (num,), p=jnp.ravel(allowed).astype(jnp.float32))
+    sample: Trajectory = jax.tree.map(lambda x: jnp.reshape(x, (-1, *x.shape[2:]))[index], played)
+    return sample
+
+
+def score(actions: Actions) -> dict[str, float]:
+    """Average the `SCORES` over the states of one seed that have a choice, NaN without any."""
+    rows = []
+    for model, real, tried, logits in zip(*actions, strict=True):
+        if tried.sum() < 2:
+            continue
+        model, real, logits = model[tried], real[tried], logits[tried]
+        ranks = [scipy.stats.rankdata(x) for x in (model, real)]
+        flat = min(np.ptp(rank) for rank in ranks) == 0  # all equal: there is no order
+        correlation = np.nan if flat else np.corrcoef(*ranks)[0, 1]
+        regrets = (real.max() - real[np.argmax(x)] for x in (model, logits))
+        rows.append((correlation, real.std(), *regrets))
+    columns = np.array(rows, float).reshape(-1, len(SCORES)).T
+    known = (column[~np.isnan(column)] for column in columns)
+    return {name: float(x.mean()) if len(x) else np.nan for name, x in zip(SCORES, known, strict=True)}
+
+
+def oracle_search(simulations: int, num_actions: int) -> SearchOptions:
+    """Search that judges actions: over the environment, to any depth, with every legal action considered."""
+    return SearchOptions(simulations, "gumbel", dynamics="environment", max_depth=simulations, considered=num_actions)
+
+
+def choose(
+    env: Env, model: Model, params: Params, played: Trajectory, key: Key, config: Config, options: DiagnosisOptions
+) -> Choices:
+    """Choose an action in `options.choices` sampled states with a choice: greedily, by each search and by the oracle.
+
+    The value lost is that of the oracle's best action less that of the chosen one. An action that the oracle did not
+    visit has the value of the state.
+    """
+    key_states, key_search, key_oracle = jax.random.split(key, 3)
+    choice = played.obs.valid & (jnp.sum(played.obs.legal, axis=-1) > 1)
+    here = _sample_states(key_states, played, choice, options.choices)
+    e, legal, node = here.e, here.obs.legal, RealNode(here.env, here.carry, jnp.ones(options.choices, bool))
+
+    def search(how: SearchOptions, key: Key) -> Any:
+        return make_real_search(config, model, env, how)(params, e, legal, node, key)
+
+    greedy = jnp.argmax(masked_logits(model.root_policy(params.root_policy, e), legal), axis=-1).astype(jnp.int32)
+    oracle = search(oracle_search(options.oracle, env.spec.num_actions), key_oracle)
+    searches = search_names(options.searches).values()
+    action = jnp.stack([greedy, *(search(how, key_search).action for how in searches), oracle.action])
+    q = jnp.where(oracle.visits > 0, oracle.q, oracle.value[:, None])
+    best = jnp.max(jnp.where(legal, q, -jnp.inf), axis=-1, keepdims=True)
+    return Choices(action, (best - jnp.take_along_axis(q, action.T, axis=-1)).T)
+
+
+def summarise_choices(policies: Sequence[str], choices: Choices) -> dict[str, Any]:
+    """Summarise choices [seeds, W, S] by policy, the first of which is greedy, as estimates with intervals.
+
+    lost: value.   over_greedy, over_last: value gained over the greedy policy, and over the policy before.
+    other: share of states in which it is not the greedy action.
+    """
+    action, lost = (np.asarray(x) for x in choices)
+    columns = {
+        "lost": lost,
+        "over_greedy": lost[:, :1] - lost,
+        "over_last": np.concatenate([lost[:, :1], lost[:, :-1]], axis=1) - lost,
+        "other": action != action[:, :1],
+    }
+    return {
+        name: {column: estimate(x[:, i].astype(np.float64)) for column, x in columns.items()}
+        for i, name in enumerate(policies)
+    }

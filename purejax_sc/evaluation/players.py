@@ -1,0 +1,164 @@
+"""Trained agents as players of whole episodes: by policy, or by a search over the model or the environment.
+
+The environment is a perfect model: each step of the tree is a real one, and the agent's root heads evaluate every node.
+The difference between the two searches is what a better model could gain.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import mctx
+import numpy as np
+
+from purejax_sc.agent import search as searching
+from purejax_sc.agent.search import NO_SEARCH, SearchOptions, SearchResult, make_plan, make_root
+from purejax_sc.agent.transforms import masked_logits
+from purejax_sc.config import Config
+from purejax_sc.envs import base
+from purejax_sc.envs.episodes import Episodes, Player
+from purejax_sc.envs.host import HostEnvs
+from purejax_sc.runs.checkpoint import Agents
+from purejax_sc.training.frames import first_memory, make_act, observation
+from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Step, Tree
+
+# (params, encodings e [N, ...], legal bool [N, A], key) -> action int32 [N]
+Choose = Callable[[Params, Array, Array, Key], Array]
+
+
+class RealNode(NamedTuple):
+    """Real states in B trees. env: the environment's [B, ...].   carry: of the encoder there [B, ...].
+
+    running: bool [B], False beyond the end of an episode, where rewards and values are 0.
+    """
+
+    env: Tree
+    carry: Tree
+    running: Array
+
+
+# (params, encodings e [B, ...], legal bool [B, A], real states of B, key) -> SearchResult
+RealSearch = Callable[[Params, Array, Array, RealNode, Key], SearchResult]
+
+
+def row_params(agents: Agents, row: int) -> Params:
+    """Return the acting parameters of one agent, on the device."""
+    params: Params = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner.target)
+    return params
+
+
+def make_choices(
+    config: Config, model: Model, spec: EnvSpec, search: SearchOptions = NO_SEARCH, temperature: float = 1.0
+) -> dict[str, Choose]:
+    """Return an agent's ways to act by name: `greedy`, `sampled` and, with simulations, `search` over the model.
+
+    temperature: above 0; samples are drawn from pi^(1 / temperature).
+    """
+
+    def logits(params: Params, e: Array, legal: Array) -> Array:
+        return masked_logits(model.root_policy(params.root_policy, e), legal)
+
+    choices: dict[str, Choose] = {
+        "greedy": lambda params, e, legal, key: jnp.argmax(logits(params, e, legal), axis=-1),
+        "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal) / temperature),
+    }
+    if search.simulations:
+        look, discount = searching.make_search(model, spec, search, config.muesli.unroll), config.hyper.discount
+        choices["search"] = lambda params, e, legal, key: look(params, e, legal, key, discount).action
+    return choices
+
+
+def policy_player(model: Model, choose: Choose, params: Params) -> Player:
+    """Return the agent as a player that chooses by the encoding of its observation."""
+
+    def act(state: Tree, obs: Observation, memory: Tree, key: Key) -> tuple[Array, Tree]:
+        e, memory = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), memory)
+        return choose(params, e[0], obs.legal, key), memory
+
+    return Player(model.initial_carry, act)
+
+
+def search_player(config: Config, model: Model, env: Env, options: SearchOptions, params: Params) -> Player:
+    """Return the agent as a player that searches before each move. Raises ValueError as `make_plan` does."""
+    search = make_real_search(config, model, env, options)
+
+    def act(state: Tree, obs: Observation, memory: Tree, key: Key) -> tuple[Array, Tree]:
+        e, memory = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), memory)
+        node = RealNode(state, memory, jnp.ones(len(obs.legal), bool))
+        return search(params, e[0], obs.legal, node, key).action, memory
+
+    return Player(model.initial_carry, act)
+
+
+def make_real_search(config: Config, model: Model, env: Env, options: SearchOptions) -> RealSearch:
+    """Build a search from real states over what `options.dynamics` says. Raises ValueError as `make_plan` does."""
+    if options.dynamics == "model":
+        over_model = searching.make_search(model, env.spec, options, config.muesli.unroll)
+        return lambda params, e, legal, node, key: over_model(params, e, legal, key, config.hyper.discount)
+    plan = make_plan(model, env.spec, options, config.muesli.unroll)
+    expand = partial(_expand, env, model, config.hyper.discount)
+
+    def search(params: Params, e: Array, legal: Array, node: RealNode, key: Key) -> SearchResult:
+        return plan(params, make_root(model, params, e, legal, node), expand, legal, key)
+
+    return search
+
+
+def real_step(
+    env: Env, model: Model, params: Params, keys: Key, action: Array, node: RealNode
+) -> tuple[Step, Array, RealNode]:
+    """Step B real states by action [B], with keys [B]. Return the step, its encoding e and the new states."""
+    state, step = jax.vmap(env.step)(keys, node.env, action)
+    obs = jax.tree.map(lambda x: x[None], base.observe(step, action))
+    e, carry = model.encode(params.encoder, obs, node.carry)
+    return step, e[0], RealNode(state, carry, node.running & (step.discount != 0.0))
+
+
+def _expand(
+    env: Env, model: Model, discount: Scalar, params: Params, key: Key, action: Array, node: RealNode
+) -> tuple[mctx.RecurrentFnOutput, RealNode]:
+    """One real step in each tree: mctx's recurrent function. In a stochastic environment a node is one sample."""
+    step, e, after = real_step(env, model, params, jax.random.split(key, len(action)), action, node)
+    root = make_root(model, params, e, step.legal, None)
+    output = mctx.RecurrentFnOutput(
+        reward=jnp.where(node.running, step.reward, 0.0),
+        discount=jnp.where(node.running, discount * step.discount, 0.0),  # negative where the mover changes
+        prior_logits=root.prior_logits,
+        value=jnp.where(after.running, root.value, 0.0),
+    )
+    return output, after
+
+
+def play_on_host(
+    config: Config, envs: HostEnvs, model: Model, choose: Choose, params: Params, key: Key, max_steps: int
+) -> tuple[Episodes, np.ndarray]:
+    """Play the first episode of each of N environments on the host, until all have ended or reach `max_steps`.
+
+    Returns the episodes as NumPy arrays, and every frame [steps + 1, *obs_shape] of the first environment's.
+    """
+
+    def pick(params: Params, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
+        e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
+        return choose(params, e[0], obs.legal, key), (), carry
+
+    act = jax.jit(make_act(pick))
+    memory, step = first_memory(config, envs.spec, model, envs.num_envs), envs.recv()
+    action, running = np.zeros(envs.num_envs, np.int32), np.ones(envs.num_envs, bool)
+    returns, lengths, game_frames = np.zeros(envs.num_envs, np.float32), np.zeros(envs.num_envs, int), running * 0
+    frames = [step.frame[0]]
+    while (running & (lengths < max_steps)).any():
+        obs = observation(step, action, envs.spec.num_actions)
+        chosen, _, memory, key = act(params, memory, obs, key)
+        action = np.asarray(chosen)
+        envs.send(action)
+        step = envs.recv()
+        returns = np.where(running, step.episode_return, returns)
+        lengths = np.where(running, step.episode_length, lengths)
+        game_frames = np.where(running, step.episode_frames, game_frames)
+        if running[0]:
+            frames.append(step.frame[0])
+        running = running & ~step.ended
+    arrays: tuple[Any, ...] = (returns, lengths, running, {"frames": game_frames.astype(np.float32)})
+    return Episodes(*arrays), np.stack(frames)

@@ -1,0 +1,290 @@
+"""Model rollouts beside real episodes: in a corridor and a game whose every number is known, and the command."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import agents
+from helpers.corridor import REWARDS, SUCCESSORS, corridor
+from helpers.table_models import STATES, table_model, tables
+from PIL import Image
+
+from purejax_sc.cli.commands import main
+from purejax_sc.config import Config, from_tree
+from purejax_sc.evaluation import model_rollouts
+from purejax_sc.evaluation.model_rollouts import COLUMNS, ImaginationOptions, Imagined, Trajectory
+from purejax_sc.types import Env, EnvSpec, Observation, Params, Step
+
+GAMMA = 0.5
+CONFIG = from_tree({"env": "garnet", "hyper": {"discount": GAMMA}})
+GO_ON = [[0, 9]] * 3  # logits by state: always action 1
+STAY = [[9, 0]] * 3
+# Of going on, with rewards 1, 2 and 3: v(2) = 3, v(1) = 2 + 3 / 2, v(0) = 1 + 3.5 / 2.
+VALUES = [2.75, 3.5, 3.0, 0.0]
+MODEL = table_model()._replace(encode=lambda encoder, obs, carry: (obs.frame, carry))
+
+
+def agent(values=VALUES, rewards=REWARDS, logits=GO_ON, root_values=VALUES, root_logits=GO_ON) -> Params:
+    """Right root heads and a right model, both of which go on, but for what is given."""
+    root = tables(SUCCESSORS, REWARDS, root_values, root_logits)
+    own = tables(SUCCESSORS, rewards, values, logits)
+    return own._replace(root_value=root.root_value, root_policy=root.root_policy)
+
+
+def look(
+    params: Params, env: Env | None = None, config: Config = CONFIG, **options: Any
+) -> tuple[Imagined, dict[str, list[float]]]:
+    """Play in the corridor, imagine two steps, and the means by k."""
+    env = env or corridor()
+    how = ImaginationOptions(episodes=2, depth=2)._replace(**options)
+    played = model_rollouts.play(env, MODEL, params, jax.random.key(0), config, how)
+
+    def numbers(params, played):
+        found = model_rollouts.imagine(MODEL, params, env.spec, played, jax.random.key(1), config, how)
+        return found, model_rollouts.errors_by_k(found)
+
+    found, by_k = jax.device_get(jax.jit(numbers)(params, played))
+    return found, {name: by_k[name].tolist() for name in COLUMNS}
+
+
+def test_where_model_and_values_are_right_everything_agrees() -> None:
+    found, by_k = look(agent())
+    assert found.acted.sum(axis=0).tolist() == [3, 3]
+    assert by_k == {
+        "sc_error": [0, 0, pytest.approx(np.nan, nan_ok=True)],
+        "value_gap": [pytest.approx(np.nan, nan_ok=True), 0, 0],
+        "return_gap": [0, 0, 0],
+        "reward_error": [pytest.approx(np.nan, nan_ok=True), 0, 0],
+        "same": [pytest.approx(np.nan, nan_ok=True), 1, 1],
+        "value_gap_same": [pytest.approx(np.nan, nan_ok=True), 0, 0],
+        "reward_error_same": [pytest.approx(np.nan, nan_ok=True), 0, 0],
+    }
+    # From state 0: rewards 1 and 2, values on the way, and after the end nothing.
+    first = model_rollouts.first_alone(found)
+    np.testing.assert_array_equal(first.value, [[2.75, 3.5, 3], [3.5, 3, 0], [3, 0, 0]])
+    np.testing.assert_array_equal(first.target, [[2.75, 3.5, 3], [3.5, 3, 0]])
+    np.testing.assert_array_equal(first.reward, [[1, 2, 3], [2, 3, 0]])
+    np.testing.assert_array_equal(first.real_reward, first.reward)
+    np.testing.assert_array_equal(first.real_return, first.value)
+    np.testing.assert_array_equal(first.real_action, [[1, 1, 1], [1, 1, -1]])
+
+
+def test_a_model_whose_values_are_off_differs_from_what_comes_and_from_itself() -> None:
+    _, by_k = look(agent(values=[3.25, 4.0, 3.5, 0.5]))
+    assert by_k["value_gap"][1:] == by_k["return_gap"][1:] == by_k["value_gap_same"][1:] == [0.5, 0.5]
+    assert by_k["reward_error"][1:] == [0, 0]
+    # G_{0:2} bears 0.5 / 4 too much against a right root value; v^1 0.5 and G_{1:2} 0.5 / 2.
+    assert by_k["sc_error"][:2] == [0.125, 0.25]
+
+
+def test_a_model_may_keep_the_last_reward_as_a_value() -> None:
+    config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"absorbing": "outcome"}})
+    values = [6.0, 5.0, 3.0, 3.0]
+    kept = agent(values=values, rewards=[[0, 1], [0, 2], [0, 0]], root_values=values)
+    found, by_k = look(kept, config=config)
+    for name in ("value_gap", "return_gap", "reward_error"):
+        assert by_k[name][1:] == [0, 0], name
+    assert by_k["sc_error"][:2] == [0, 0]
+    first = model_rollouts.first_alone(found)
+    np.testing.assert_array_equal(first.real_return, [[6, 5, 3], [5, 3, 3], [3, 3, 3]])
+    np.testing.assert_array_equal(first.real_reward, [[1, 2, 0], [2, 0, 0]])
+
+
+def test_a_model_can_agree_with_itself_and_be_wrong() -> None:
+    # It thinks that nothing is ever paid, and that all is worth nothing; so say the root heads.
+    nothing = agent(values=[], rewards=[], root_values=[])
+    _, by_k = look(nothing)
+    assert by_k["sc_error"][:2] == [0, 0]
+    assert by_k["value_gap"][1:] == [0, 0]
+    # Returns are 2.75, 3.5 and 3, then 3.5, 3 and 0, then 3, 0 and 0; rewards 1, 2 and 3, then 2, 3 and 0.
+    np.testing.assert_allclose(by_k["return_gap"], [9.25 / 3, 6.5 / 3, 1], rtol=1e-6)
+    np.testing.assert_allclose(by_k["reward_error"][1:], [2, 5 / 3], rtol=1e-6)
+
+
+def test_imagined_actions_that_were_not_taken_are_told_apart() -> None:
+    # The policy of the model stays where it is, after the first action, which is the root policy's.
+    found, by_k = look(agent(logits=STAY))
+    assert model_rollouts.first_alone(found).action.tolist() == [[1, 1, 1], [0, 0, 0]]
+    assert model_rollouts.first_alone(found).same.tolist() == [[True] * 3, [True] * 3, [False, False, True]]
+    np.testing.assert_allclose(by_k["same"][1:], [1, 1 / 3], rtol=1e-6)
+    # v^2 is that of states 1, 2 and 3, and not of 2, 3 and 3; only of the last state it is really reached.
+    np.testing.assert_allclose(by_k["value_gap"][1:], [0, (0.5 + 3 + 0) / 3], rtol=1e-6)
+    assert by_k["value_gap_same"][1:] == [0, 0]
+    _, by_k = look(agent(logits=STAY), real_actions=True)
+    assert by_k["same"][1:] == [1, 1]
+    assert by_k["value_gap"][1:] == [0, 0]
+
+
+def test_samples_are_of_the_policy_and_greed_takes_its_best() -> None:
+    # Even logits: half of the actions, really and in imagination, are 1, and illegal ones are never the first.
+    even = agent(logits=[], root_logits=[])
+    found, by_k = look(even, episodes=200, sampled=True)
+    firsts = found.action[0][found.acted]
+    assert set(firsts.tolist()) == {0, 1}
+    np.testing.assert_allclose(firsts.mean(), 0.5, atol=0.05)
+    np.testing.assert_allclose(by_k["same"][1], 0.5, atol=0.05)
+    assert look(even, max_steps=2)[0].action[0].max() == 0
+
+
+def test_an_episode_that_is_cut_bears_its_last_root_value() -> None:
+    found, by_k = look(agent(logits=STAY, root_logits=STAY), max_steps=3)
+    first = model_rollouts.first_alone(found)
+    assert len(first.acted) == 3
+    # It stays in state 0, for nothing: 2.75 after three steps, and nobody knows what comes then.
+    np.testing.assert_allclose(first.real_return[0], [2.75 / 8, 2.75 / 4, 2.75 / 2], rtol=1e-6)
+    np.testing.assert_array_equal(first.real_value, [[2.75] * 3, [2.75, 2.75, np.nan], [2.75, np.nan, np.nan]])
+    np.testing.assert_array_equal(first.real_action, [[0, 0, 0], [0, 0, -1]])
+    assert by_k["value_gap"][1:] == [0, 0]
+
+
+def test_what_the_model_shows_is_that_of_the_imagined_states() -> None:
+    # One-hot states, of which it shows the first two; after the first step it stays where it is.
+    shows = MODEL._replace(reconstruct=lambda dynamics, z: z[:, :2] - 0.5)
+    how = ImaginationOptions(episodes=2, depth=2)
+    env, params = corridor(), agent(logits=STAY)
+    played = model_rollouts.play(env, shows, params, jax.random.key(0), CONFIG, how)
+    found = model_rollouts.imagine(shows, params, env.spec, played, jax.random.key(1), CONFIG, how)
+    first = model_rollouts.first_alone(jax.device_get(found))
+    in_1, elsewhere = [False, True], [False, False]
+    assert first.shown.tolist() == [[in_1, elsewhere, elsewhere]] * 2  # of states 1, 2 and the end
+    assert look(params)[0].shown is None
+
+
+def test_only_first_episodes_count_up_to_what_is_known() -> None:
+    discount = [[1, 1, 1, 1], [0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 0]]  # ends, time limit, goes on, ends at last
+    valid = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
+    nothing = np.zeros((4, 4), np.float32)
+    obs = Observation(nothing, nothing, nothing, nothing, nothing, np.array(valid, bool))
+    played = Trajectory((), obs, nothing, (), nothing, nothing, np.array(discount, np.float32))
+    acted = np.asarray(model_rollouts.first_episodes(jax.tree.map(jnp.asarray, played)))
+    assert acted.T.astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+
+
+def duel() -> Env:
+    """A game of two moves for nothing, of which the second one wins."""
+
+    def show(state, ended):
+        number = jnp.float32
+        discount = jnp.where(ended, number(0), number(-1))
+        none = jnp.bool(False)
+        return Step(jax.nn.one_hot(state, STATES), jnp.ones(3, bool), number(ended), discount, none, state % 2, {})
+
+    def step(key, state, action):
+        return state + 1, show(state + 1, state == 1)
+
+    spec = EnvSpec(3, (STATES,), jnp.dtype(jnp.float32), two_player=True)
+    return Env(spec, lambda key, shared: (jnp.int32(0), show(jnp.int32(0), jnp.bool(False))), step)
+
+
+def test_in_a_game_of_two_values_are_the_movers() -> None:
+    # Who moves second wins 1; to who moves first that is worth -1 / 2.
+    values = [-0.5, 1.0]
+    params = tables([[1], [2], [2]], [[0], [1]], values)
+    found, by_k = look(params, duel())
+    first = model_rollouts.first_alone(found)
+    np.testing.assert_array_equal(first.value, [[-0.5, 1], [1, 0], [0, 0]])
+    np.testing.assert_array_equal(first.real_return, first.value)
+    np.testing.assert_array_equal(first.target, [[-0.5, 1], [1, 0]])
+    assert by_k["sc_error"][:2] == [0, 0]
+    assert by_k["return_gap"] == [0, 0, 0]
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Untrained agents, whose heads begin at 0: in Catch, in a game whose board they reconstruct, and in a process."""
+    here, network = tmp_path_factory.mktemp("runs"), {"network": {"kind": "mlp", "width": 8, "head_width": 0}}
+    for env, seeds, shown in (("gymnax/Catch-bsuite", (3, 4), 0), ("pgx/tic_tac_toe", (0,), 2), ("garnet", (0,), 0)):
+        tree = {"env": env, **network, "muesli": {"bins": 5, "unroll": 2, "reconstruct": shown}}
+        agents.save(agents.untrained(from_tree(tree), seeds), here / env.rpartition("/")[2])
+    return here
+
+
+@pytest.fixture
+def here(runs, tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").symlink_to(runs)
+    return tmp_path
+
+
+def contents() -> set[Path]:
+    return set(Path().rglob("*")) | set(Path("runs/").rglob("*"))
+
+
+def test_the_command_prints_a_table_and_draws_a_step(here, capsys) -> None:
+    before = contents()
+    words = "imagine runs/Catch-bsuite --agent 4 --episodes 2 --depth 3 --step 7 --render step.png"
+    assert main(shlex.split(words)) == 0
+    told = capsys.readouterr()
+    header, *rows = told.out.splitlines()
+    assert re.split("  +", header) == ["k", *(name.replace("_", " ") for name in COLUMNS)]
+    # Nine steps; heads of 0 are wrong by what the episode pays in the end alone: 1 or -1, and that discounted.
+    assert rows[0].split()[:3] == ["0", "0", "-"]
+    assert [row.split()[0] for row in rows[:4]] == ["0", "1", "2", "3"]
+    assert [row.split()[2] for row in rows[1:4]] == ["0", "0", "0"]
+    np.testing.assert_allclose([float(row.split()[4]) for row in rows[1:4]], [1 / 9] * 3, rtol=1e-3)
+    assert "means over 18 steps of 2 episode(s)\n" in told.out
+    assert "in training the model was unrolled 2 steps" in told.out
+    assert told.out.endswith("wrote step.png\n")
+    assert told.err.splitlines()[0] == "seed 4: 2 episode(s), 3 imagined steps from every real one"
+    with Image.open("step.png") as picture:
+        assert picture.format == "PNG"
+    assert contents() == before | {Path("step.png")}
+
+
+def test_what_is_no_picture_is_drawn_without_it(here, capsys) -> None:
+    assert main(shlex.split("imagine runs/garnet --episodes 1 --max-steps 4 --render step.png")) == 0
+    assert "1 ended by a limit of time" in capsys.readouterr().out
+    assert Path("step.png").stat().st_size > 5_000
+
+
+def test_boards_that_the_model_reconstructs_are_drawn_above_the_real_ones(here, monkeypatch) -> None:
+    drawn: list[dict[str, np.ndarray]] = []
+    draw = model_rollouts.draw_step
+    monkeypatch.setattr(
+        model_rollouts, "draw_step", lambda x, by_k, pictures, t: drawn.append(pictures) or draw(x, by_k, pictures, t)
+    )
+    for name in ("one.png", "other.png"):
+        words = f"imagine runs/tic_tac_toe --episodes 1 --real-actions --step {len(drawn)} --render {name}"
+        assert main(shlex.split(words)) == 0
+    (first, boards), (second, _) = (pictures.values() for pictures in drawn)
+    side = 48 * (120 // 48)  # of a board of 3x3 cells of 16 pixels, as `render.strip` enlarges it
+    assert boards.shape == (4 + 2 * (side + 4), 4 + 2 * (side + 4), 3)  # two imagined, two real
+    real_next = boards[side + 8 : 2 * side + 8, 4 : side + 4]
+    np.testing.assert_array_equal(real_next[::2, ::2], second)
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("DIR", "give one that train or export wrote, or a shipped agent"),
+        ("runs/Catch-bsuite --agent 5", "choose from 3, 4"),
+        ("runs/Catch-bsuite --step 1", "add --render"),
+        ("runs/Catch-bsuite --render film.gif", ".png"),
+        ("runs/Catch-bsuite --depth 0", "--depth"),
+        ("runs/Catch-bsuite hyper.discount=0.5", "only env_options"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(here, capsys, words, advice) -> None:
+    before = contents()
+    assert main(["imagine", *shlex.split(words)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines()[-1].startswith("purejax-sc: ")
+    assert advice in told.err
+    assert contents() == before
+
+
+def test_environments_on_the_host_are_refused(monkeypatch, capsys) -> None:
+    atari = agents.Agents(from_tree({"env": "atari/Pong", "network": {"kind": "impala"}}), [0], ())
+    monkeypatch.setattr(model_rollouts, "load_agents", lambda directory, say: atari)
+    assert main(["imagine", "."]) == 2
+    assert "runs on the host and cannot be compiled" in capsys.readouterr().err
