@@ -195,12 +195,12 @@ def study(
 ) -> None:
     """Make a figure of the paper: train its arms, judge its claims, and write a page about it.
 
-    Studies: fig2a, fig2b, fig3a, fig3b, fig3c, fig4a, fig4b, fig5, unroll, smoke; or a file of your own. What is done
-    is never done again: the same command goes on, also with more seeds or arms.
+    Studies: fig2a, fig2b, fig3a, fig3b, fig3c, fig4a, fig4b, fig5, unroll, minatar, smoke; or a file of your own. What
+    is done is never done again: the same command resumes, also with more seeds or arms.
     """
     suffix = "" if size == "laptop" else f"_{size}"
     directory = out or Path("runs") / f"study_{Path(name).stem}{suffix}"
-    stays = f"what was done stays in {directory}; the same command goes on"
+    stays = f"what was done stays in {directory}; the same command resumes"
     with work(f"{MEMORY}, or give fewer --arms at once", stays, all_cores=True):
         from purejax_sc.studies import study as studies
         from purejax_sc.studies.study_file import load_study
@@ -212,38 +212,6 @@ def study(
         click.echo(f"wrote {directory / 'report.html'}")
     for run, reason in found.failed.items():
         raise UserError(f"{len(found.failed)} arm(s) failed, {run} first: {reason}")
-
-
-@cli.command()
-@click.argument("config", default="atari")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--games", help="Names with commas between them, such as Pong,Breakout.  [default: all 57]")
-@options.out("Directory of all games.  [default: runs/atari57_CONFIG]")
-@options.quiet
-def atari57(config: str, overrides: tuple[str, ...], games: str | None, out: Path | None, quiet: bool) -> None:
-    """Train CONFIG on many Atari games, one after the other, and score them against humans.
-
-    Games that are done are left alone and those that were stopped go on, so that the same command resumes.
-    """
-    directory = out or Path("runs") / f"atari57_{Path(config).stem}"
-    stays = f"the same command goes on from {directory}"
-    with work("replay.capacity or train.batch_sequences", stays):
-        from purejax_sc.config import load
-        from purejax_sc.envs.atari_games import SCORES
-        from purejax_sc.studies import atari57 as study
-
-        chosen = tuple(SCORES) if games is None else tuple(dict.fromkeys(games.split(",")))
-        loaded = load(config, overrides)
-        report = study.run(loaded, chosen, directory, watcher(quiet), command_line())
-    if not quiet:
-        tables.print_aggregate(report["aggregate"])
-        for path in study.written(directory):
-            click.echo(f"wrote {path}")
-    left = study.unfinished(directory, chosen)
-    if left:
-        raise UserError(
-            f"{len(left)} of {len(chosen)} game(s) did not end well ({', '.join(left)}; see atari57.csv): {stays}"
-        )
 
 
 def _tabular_help(context: click.Context, option: click.Parameter, asked: bool) -> None:
@@ -571,12 +539,11 @@ def export(directory: Path, out: Path, agent: int | None) -> None:
     show_default=True,
     help="Mean or interquartile mean over seeds, for the curves.",
 )
-@click.option("--time", "over_time", is_flag=True, help="Draw the curves over minutes of training, too.")
 @options.out(
     "Image to write; the table goes beside it, with the suffix .csv.", default="compare.png", show_default=True
 )
 @click.option("--force", is_flag=True, help="Replace the image and the table also if this command did not write them.")
-def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path, force: bool) -> None:
+def plot(runs: tuple[str, ...], aggregate: str, out: Path, force: bool) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
@@ -590,13 +557,13 @@ def plot(runs: tuple[str, ...], aggregate: str, over_time: bool, out: Path, forc
     """
     with refusals():
         from purejax_sc.results import compare
-        from purejax_sc.results.comparison_plot import plot, table_path
+        from purejax_sc.results.comparison_plot import plot
 
-        comparison = plot(runs, out, aggregate, over_time, force)
+        comparison = plot(runs, out, aggregate, force)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)
-    click.echo(f"wrote {out} and {table_path(out)}")
+    click.echo(f"wrote {out} and {out.with_suffix('.csv')}")
 
 
 @cli.command()

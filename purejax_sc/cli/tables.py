@@ -37,17 +37,19 @@ def _median(score: dict[str, Any]) -> tuple[str, str]:
     return _number(score["median"]), _interval(score["median_interval"])
 
 
-def print_comparison(rows: Sequence[Any]) -> None:
+def print_comparison(rows: Sequence[dict[str, Any]]) -> None:
     """One line per method and environment, and one per method over all environments, in normalised returns."""
-    against = {row.against for row in rows if row.against}
+    against = {row["against"] for row in rows if row["against"]}
     better = f"P(> {against.pop() if len(against) == 1 else 'first'})"
-    names = ("final return", "IQM", "normalised AUC", better)
-    table = [("environment", "run", "seeds", *(cell for name in names for cell in (name, "90%")))]
+    shown = {"final return": "mean", "IQM": "iqm", "normalised AUC": "normalised_auc", better: "improvement"}
+    table = [("environment", "run", "seeds", *(cell for name in shown for cell in (name, "90%")))]
     for row in rows:
-        estimates = (row.mean, row.iqm, row.normalised_auc, row.improvement)
-        cells = (cell for number, interval in estimates for cell in (_number(number), _interval(interval)))
-        table.append((row.environment, row.method, str(row.seeds), *cells))
-    one_environment = len({row.environment for row in rows}) == 1
+        cells = [row["environment"], row["method"], str(row["seeds"])]
+        for name in shown.values():
+            ends = row[f"{name}_low"], row[f"{name}_high"]
+            cells += [_number(row[name]), _interval(None if None in ends else ends)]
+        table.append(tuple(cells))
+    one_environment = len({row["environment"] for row in rows}) == 1
     print_table([line[1:] for line in table] if one_environment else table)
 
 
@@ -181,7 +183,7 @@ def print_verdicts(verdicts: Sequence[Any]) -> None:
     rows = [("claim", "environment", "difference", "90% interval", "verdict")]
     for x in verdicts:
         interval = f"[{x.low:.3g}, {x.high:.3g}]"
-        rows.append((x.claim.text, x.environment, f"{x.difference:+.3g}", interval, x.verdict))
+        rows.append((x.claim.claim, x.environment, f"{x.difference:+.3g}", interval, x.verdict))
     if verdicts:
         print_table(rows)
 
@@ -227,13 +229,6 @@ def _arithmetic(plan: Any) -> list[tuple[str, ...]]:
          f"with its updates; {acting / plan.iteration_flops:.1%} of it is acting"),
         ("gradients of an update", _size(4 * plan.num_params), "which devices that share a seed exchange"),
     ]  # fmt: skip
-
-
-def print_aggregate(aggregate: dict[str, Any] | None) -> None:
-    """One line of scores over many games; nothing where no game has one."""
-    if aggregate:
-        values = ", ".join(f"{name} {value:.4g}" for name, value in aggregate.items())
-        click.echo(f"human-normalised: {values}")
 
 
 def print_facts(facts: dict[str, float]) -> None:

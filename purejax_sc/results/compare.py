@@ -1,20 +1,43 @@
-"""Scores of runs side by side: aggregates, areas under the curve and probabilities of improvement.
+"""Runs side by side: on common ranges of steps and scales, with aggregates over seeds and environments.
 
-Scores compare like with like: on each task they count over the range of environment steps in which every seed of every
-run there has a curve, so up to the end of the shortest run.
+A run is given as `DIR` or `LABEL=DIR` and belongs to a task and a method. The task is its environment: `env` of its
+config.yaml, with those `env_options` that are not at their defaults. The method is its label, or else the name of the
+directory. Runs of one label on several tasks are one method; directories of one label on one task are one run, each
+with seeds of its own.
+
+On each task scores count over the range of environment steps in which every seed of every run there has a curve, so up
+to the end of the shortest run.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import yaml
 
+from purejax_sc.config import EnvOptions
 from purejax_sc.results import statistics
-from purejax_sc.results.curves import Curves, area, final_returns, first_known, on_grid
+from purejax_sc.results.curves import Curves, area, final_returns, first_known, on_grid, read_curves, read_seeds
 from purejax_sc.results.files import RunError
-from purejax_sc.results.labelled_runs import Run
 
-ALL_TASKS = "all"  # where a row has its environment
+ALL_TASKS = "all"  # the environment of a row over all tasks
+SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps
+
+
+class Run(NamedTuple):
+    """The seeds of a method (`label`) on a task (`env`).
+
+    directory: where the seeds are: one directory, or several with blanks between them.
+    curves:    of all seeds, up to the end of the shortest directory.
+    end:       environment steps of the longest directory.
+    """
+
+    label: str
+    env: str
+    directory: str
+    curves: Curves
+    end: float
 
 
 class Task(NamedTuple):
@@ -33,51 +56,30 @@ class Task(NamedTuple):
     best: float
 
 
-class Estimate(NamedTuple):
-    """A number, None where it is not defined, and its interval, None where there are too few seeds for one."""
-
-    value: float | None = None
-    interval: tuple[float, float] | None = None
-
-
-class Row(NamedTuple):
-    """Scores of a method on a task, or over all of them, with 90% stratified bootstrap intervals over seeds.
-
-    unit:           of mean and iqm: "return", or "normalised" over all tasks.
-    seeds:          number of seeds, of all tasks together.
-    env_steps_from: first step of the range in which scores count. None over all tasks, as are the four that follow.
-    env_steps_to:   its last step.
-    floor, best:    0 and 1 of the normalised scale, in returns.
-    auc:            mean height of the curve in that range, in returns, mean over seeds.
-    mean, iqm:      over seeds, of final returns: a seed's mean over the last tenth of its points up to `env_steps_to`.
-    normalised_auc: (auc - floor) / (best - floor). The interval holds that scale fixed.
-    against:        label of the first method on the task.
-    improvement:    probability that a seed of this method has a higher final return than a seed of `against`.
-    """
-
-    environment: str
-    method: str
-    directory: str
-    seeds: int
-    unit: str
-    env_steps_from: float | None
-    env_steps_to: float | None
-    floor: float | None
-    best: float | None
-    auc: Estimate
-    mean: Estimate
-    iqm: Estimate
-    normalised_auc: Estimate
-    against: str
-    improvement: Estimate
-
-
 class Comparison(NamedTuple):
     """tasks: one per environment. methods: labels found on all of several tasks. rows: of each task, then over all."""
 
     tasks: list[Task]
     methods: list[str]
-    rows: list[Row]
+    rows: list[dict[str, Any]]
+
+
+def read_runs(arguments: Sequence[str]) -> list[Run]:
+    """Read the runs in directories given as `DIR` or `LABEL=DIR`. Raises RunError.
+
+    A directory whose own name holds an equals sign is one if it exists. Without a label, a run is called by the name of
+    its directory, or by its whole path where another such run on the task has that name.
+    """
+    named = [_split(argument) for argument in arguments]
+    curves = [read_curves(path) for _, path in named]
+    envs = [_environment(path) for _, path in named]
+    unnamed = [(path.resolve().name, env) for (label, path), env in zip(named, envs, strict=True) if not label]
+    runs: dict[tuple[str, str], list[tuple[Path, Curves]]] = {}
+    for (label, path), env, found in zip(named, envs, curves, strict=True):
+        name = path.resolve().name
+        own = name if unnamed.count((name, env)) == 1 else str(path)
+        runs.setdefault((label or own, env), []).append((path, found))
+    return [_join(label, env, parts) for (label, env), parts in runs.items()]
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
@@ -96,14 +98,12 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 
 def make_task(env: str, runs: Sequence[Run]) -> Task:
-    """Put runs on one environment on a common range of steps and a common scale.
+    """Put runs on one environment on a common range of steps and a common scale. Raises RunError for an empty range.
 
     The range begins where the last seed of any run finished its first episode and ends with the shortest run. The scale
     is that of Farquhar et al. (2021), appendix "Additional experimental data": the lowest episode return recorded on
     the environment is 0, and the highest average area under the curve of a method is 1. A recorded return is that of a
     log point, a mean over the episodes since the one before.
-
-    Raises RunError where the range is empty.
     """
     start = max(run.curves.env_steps[first_known(run.curves).max()] for run in runs)
     shortest = min(runs, key=lambda run: run.curves.env_steps[-1])
@@ -122,27 +122,35 @@ def make_task(env: str, runs: Sequence[Run]) -> Task:
     return Task(env, {run.label: run for run in runs}, grid, floor, best)
 
 
-def notes(comparison: Comparison) -> list[str]:
-    """What a reader should know of the scores: where runs were cut, the unit over all tasks, or why there is none."""
-    lines = []
+def notes(comparison: Comparison) -> Iterator[str]:
+    """Tell where runs were cut, and the unit over all tasks, or why there is none."""
     for task in comparison.tasks:
         end = task.grid[-1]
         if any(run.end > end for run in task.runs.values()):
-            lines.append(f"{task.env}: scores count up to {end:,.0f} environment steps, the end of the shortest run")
+            yield f"{task.env}: scores count up to {end:,.0f} environment steps, the end of the shortest run"
     if comparison.methods:
-        lines.append(f"{ALL_TASKS}: normalised returns, 0 the lowest return and 1 the best AUC of each environment")
+        yield f"{ALL_TASKS}: normalised returns, 0 the lowest return and 1 the best AUC of each environment"
     elif len(comparison.tasks) > 1:
-        lines.append(
+        yield (
             "no scores over all environments: give the runs of a method one label on each, as in none=DIR none=DIR,"
             " and leave out environments whose returns never change"
         )
-    return lines
 
 
 def on_scales(tasks: Sequence[Task], strata: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns of each task on that task's scale; not finite where nothing ever changes on the task."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return [np.divide(x - task.floor, task.best - task.floor) for task, x in zip(tasks, strata, strict=True)]
+
+
+def areas(task: Task, label: str) -> np.ndarray:
+    """[seeds] mean height of the curves in the task's range."""
+    return area(on_grid(task.runs[label].curves, task.grid), task.grid)
+
+
+def over_shares(task: Task, label: str) -> np.ndarray:
+    """[seeds, shares] returns at `SHARES` of the task's range, since tasks differ in length."""
+    return on_grid(task.runs[label].curves, task.grid[0] + SHARES * (task.grid[-1] - task.grid[0]))
 
 
 def final_returns_on(task: Task, label: str) -> np.ndarray:
@@ -152,34 +160,78 @@ def final_returns_on(task: Task, label: str) -> np.ndarray:
     return final_returns(Curves(curves.env_steps[shared], curves.returns[:, shared], {}))
 
 
-def _row(tasks: Sequence[Task], label: str, against: str) -> Row:
-    """Scores of a label on one task, in returns; or over several, normalised, with a stratum of seeds for each."""
-    runs = [task.runs[label] for task in tasks]
+def _row(tasks: Sequence[Task], label: str, against: str) -> dict[str, Any]:
+    """Score a label on one task, in returns; or over several, normalised, with a stratum of seeds for each.
+
+    Mean and IQM are over seeds, of final returns. `auc` is the mean height of the curve, `normalised_auc` is
+    (auc - floor) / (best - floor), with an interval that holds that scale fixed. `improvement` is the probability that
+    a seed has a higher final return than one of the first method, `against`.
+    """
+    task, one = tasks[0], len(tasks) == 1
     finals, theirs = ([final_returns_on(task, name) for task in tasks] for name in (label, against))
-    areas = [area(on_grid(run.curves, task.grid), task.grid) for run, task in zip(runs, tasks, strict=True)]
-    one = len(tasks) == 1
+    heights = [areas(task, label) for task in tasks]
     shown = finals if one else on_scales(tasks, finals)
-    return Row(
-        environment=tasks[0].env if one else ALL_TASKS,
-        method=label,
-        directory=runs[0].directory if one else "",
-        seeds=sum(len(x) for x in finals),
-        unit="return" if one else "normalised",
-        env_steps_from=float(tasks[0].grid[0]) if one else None,
-        env_steps_to=float(tasks[0].grid[-1]) if one else None,
-        floor=tasks[0].floor if one else None,
-        best=tasks[0].best if one else None,
-        auc=_estimate(areas, statistics.mean) if one else Estimate(),
-        mean=_estimate(shown, statistics.mean),
-        iqm=_estimate(shown, statistics.iqm),
-        normalised_auc=_estimate(on_scales(tasks, areas), statistics.mean),
-        against="" if label == against else against,
-        improvement=Estimate() if label == against else _estimate([*finals, *theirs], statistics.improvement),
-    )
+    return {
+        "environment": task.env if one else ALL_TASKS,
+        "method": label,
+        "directory": task.runs[label].directory if one else "",
+        "seeds": sum(len(x) for x in finals),
+        "unit": "return" if one else "normalised",
+        "env_steps_from": float(task.grid[0]) if one else None,
+        "env_steps_to": float(task.grid[-1]) if one else None,
+        "floor": task.floor if one else None,
+        "best": task.best if one else None,
+        **_estimate("auc", heights if one else [], statistics.mean),
+        **_estimate("mean", shown, statistics.mean),
+        **_estimate("iqm", shown, statistics.iqm),
+        **_estimate("normalised_auc", on_scales(tasks, heights), statistics.mean),
+        "against": "" if label == against else against,
+        **_estimate("improvement", [] if label == against else [*finals, *theirs], statistics.improvement),
+    }
 
 
-def _estimate(strata: Sequence[np.ndarray], statistic: statistics.Statistic) -> Estimate:
-    if not all(np.isfinite(x).all() for x in strata):
-        return Estimate()
-    interval = statistics.stratified_interval(strata, statistic)
-    return Estimate(float(statistic(*strata, axis=0)), interval and (float(interval[0]), float(interval[1])))
+def _estimate(name: str, strata: Sequence[np.ndarray], statistic: statistics.Statistic) -> dict[str, float | None]:
+    """A statistic and its interval: None where it is not defined, or where there are too few seeds for one."""
+    known = bool(strata) and all(np.isfinite(x).all() for x in strata)
+    interval = statistics.stratified_interval(strata, statistic) if known else None
+    low, high = map(float, interval) if interval else (None, None)
+    return {name: float(statistic(*strata, axis=0)) if known else None, f"{name}_low": low, f"{name}_high": high}
+
+
+def _split(argument: str) -> tuple[str, Path]:
+    label, equals, directory = argument.partition("=")
+    if not equals or "/" in label or Path(argument).is_dir():
+        return "", Path(argument)
+    return label, Path(directory)
+
+
+def _environment(directory: Path) -> str:
+    """The task of a run. Read without validation, for a run that another version of this library has left."""
+    try:
+        config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+        defaults = EnvOptions().model_dump()
+        options = (config.get("env_options") or {}).items()
+        return " ".join([config["env"], *(f"{key}={value}" for key, value in options if value != defaults.get(key))])
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError):
+        why = f"{directory} holds no config.yaml that names its env"
+        raise RunError(f"{why}: give a directory written by train") from None
+
+
+def _join(label: str, env: str, parts: Sequence[tuple[Path, Curves]]) -> Run:
+    """One run of the seeds in several directories, up to the end of the shortest. Raises RunError."""
+    directory = " ".join(str(path) for path, _ in parts)
+    steps = min((curves.env_steps for _, curves in parts), key=len)
+    points = len(steps)
+    if len(parts) > 1:
+        why, advice = f"{directory} are both called {label} on {env}", "give each a label of its own, or leave one out"
+        seeds = [seed for path, _ in parts for seed in read_seeds(path)]
+        if len(set(seeds)) < len(seeds):
+            raise RunError(f"{why} and hold seed {max(seeds, key=seeds.count)} twice: {advice}")
+        if any((curves.env_steps[:points] != steps).any() for _, curves in parts):
+            raise RunError(f"{why} but have other log points: {advice}")
+    returns = np.concatenate([curves.returns[:, :points] for _, curves in parts])
+    missing = int((~np.isfinite(returns).any(axis=1)).sum())
+    if missing:
+        why = f"{directory}: no episode ended in {missing} of {len(returns)} seeds"
+        raise RunError(f"{why}: train it for longer, or leave it out")
+    return Run(label, env, directory, Curves(steps, returns, {}), max(float(x.env_steps[-1]) for _, x in parts))

@@ -19,24 +19,22 @@ class Curves(NamedTuple):
     env_steps: [points], per seed.
     returns:   [seeds, points] mean return of the episodes that ended since the last point, NaN where none did.
     losses:    name -> [seeds, points].
-    wall_time: [points] seconds of training, of all seeds together.   None where it is not known.
     """
 
     env_steps: np.ndarray
     returns: np.ndarray
     losses: dict[str, np.ndarray]
-    wall_time: np.ndarray | None = None
 
 
 def read_curves(directory: Path) -> Curves:
-    """The curves in a run directory's metrics.csv. Raises RunError."""
-    curves = _read_metrics(directory)
-    losses = {name: curve for name, curve in curves.items() if name.startswith("loss_")}
-    return Curves(curves["env_steps"][0], curves["episode_return"], losses, curves["wall_time"][0])
+    """Read the curves in a run directory's metrics.csv. Raises RunError."""
+    columns = _read_metrics(directory)
+    losses = {name: curve for name, curve in columns.items() if name.startswith("loss_")}
+    return Curves(columns["env_steps"][0], columns["episode_return"], losses)
 
 
 def read_seeds(directory: Path) -> list[int]:
-    """The seeds of these curves, in their order. Raises RunError."""
+    """Read the seeds of these curves, in their order. Raises RunError."""
     return [int(seed) for seed in _read_metrics(directory)["seed"][:, 0]]
 
 
@@ -45,22 +43,19 @@ def _read_metrics(directory: Path) -> dict[str, np.ndarray]:
     path = directory / "metrics.csv"
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            header, *rows = list(csv.reader(file)) or [[]]
-    except (OSError, UnicodeDecodeError, csv.Error):
-        raise RunError(f"{directory} holds no readable metrics.csv: give a directory written by train") from None
-    if tuple(header[: len(COLUMNS)]) != COLUMNS:
-        raise RunError(f"{path} does not start with the columns of a run: give a directory written by train")
-    try:
+            header, *rows = list(csv.reader(file))
         table = np.array([[float(text) if text else np.nan for text in row] for row in rows])
         columns = dict(zip(header, table.T, strict=True))
         seeds = len(np.unique(columns["seed"]))
         # rows come point by point, and within a point seed by seed
         curves = {name: column.reshape(-1, seeds).T for name, column in columns.items()}
-        if not (np.diff(curves["env_steps"][0], prepend=-np.inf) > 0).all():
-            raise ValueError("steps that do not grow")
-        if (curves["seed"] != curves["seed"][:, :1]).any() or (curves["env_steps"] != curves["env_steps"][:1]).any():
-            raise ValueError("rows that are missing, doubled or out of order")
-    except ValueError:
+        steps = curves["env_steps"]
+        whole = (curves["seed"] == curves["seed"][:, :1]).all() and (steps == steps[:1]).all()
+        if set(COLUMNS) - set(curves) or not (whole and (np.diff(steps[0], prepend=-np.inf) > 0).all()):
+            raise ValueError("columns or rows that are missing, doubled or out of order")
+    except OSError:
+        raise RunError(f"{directory} holds no readable metrics.csv: give a directory written by train") from None
+    except (ValueError, KeyError, csv.Error):
         raise RunError(f"{path} is damaged or holds no rows: repeat the run, or leave it out") from None
     return curves
 
@@ -105,34 +100,20 @@ def first_known(curves: Curves) -> np.ndarray:
 
 
 def on_grid(curves: Curves, grid: np.ndarray) -> np.ndarray:
-    """Returns of each seed at other environment steps than its log points.
+    """Interpolate the returns of each seed, whose gaps are filled with the last known return, to other steps.
 
-    Where no episode ended the last known return is carried forward; between log points the curve is a straight line, as
-    it is drawn.
+    grid: [points] environment steps, none of them before a seed's first episode or after its last log point.
 
-    Args:
-      curves: of one run.
-      grid:   [points] steps, none of them before a seed's first episode or after its last log point.
-
-    Returns:
-      [seeds, points].
+    Returns [seeds, points].
     """
     filled, first = carried_forward(curves.returns), first_known(curves)
     return np.stack([np.interp(grid, curves.env_steps[i:], y[i:]) for y, i in zip(filled, first, strict=True)])
 
 
 def area(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Area under each curve divided by the width of the grid, hence in returns: the curve's mean height.
+    """Area under each curve divided by the width of the grid: the curve's mean height, by the trapezoid rule.
 
-    The trapezoid rule is exact for curves that are straight between the grid's points, so a finer grid changes nothing,
-    and log points that lie closer together do not count more.
-
-    Args:
-      values: [seeds, points].
-      grid:   [points] environment steps; a single one gives the height there.
-
-    Returns:
-      [seeds].
+    values: [seeds, points].   grid: [points] environment steps; a single one gives the height there. Returns [seeds].
     """
     if len(grid) == 1:
         return values[:, 0]

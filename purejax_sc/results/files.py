@@ -1,12 +1,14 @@
-"""Files that appear whole."""
+"""Files that are written whole."""
 
+import csv
 import errno
+import io
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-_REMEDIES = {
+REMEDIES = {
     os.strerror(errno.EMFILE): "raise the limit of open files (ulimit -n)",
     os.strerror(errno.EFBIG): "raise the limit of the size of files (ulimit -f)",
 }
@@ -17,10 +19,7 @@ class RunError(RuntimeError):
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that readers, and whoever comes after a kill, see the old one or the new one, both whole.
-
-    Raises RunError if it cannot be written.
-    """
+    """Write a file so that readers see the old one or the new one, both whole. Raises RunError."""
     replace_files({path: data})
 
 
@@ -33,15 +32,21 @@ def replace_files(files: Mapping[Path, bytes]) -> None:
         for path, temporary in temporaries.items():
             temporary.replace(path)
     except OSError as error:
-        _remove(temporaries.values())
+        for temporary in temporaries.values():
+            with suppress(OSError):
+                temporary.unlink()
         raise unwritable(path, error) from None
 
 
-def check_writable(path: Path, option: str = "--out") -> None:
-    """Raise RunError for a file that could not be written, before the work whose result it is. option: that names it.
+def to_csv(rows: Iterable[Iterable[object]]) -> bytes:
+    """Return rows as a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
 
-    One that exists is replaced.
-    """
+
+def check_writable(path: Path, option: str = "--out") -> None:
+    """Raise RunError for a file that could not be written or replaced, before any work. option: that names it."""
     if not path.parent.is_dir():
         raise RunError(f"{path.parent} is not a directory: make it, or choose another place with {option}")
     if path.is_dir():
@@ -57,29 +62,21 @@ def check_new(path: Path, option: str = "--out") -> None:
     check_writable(path, option)
 
 
-def _remove(paths: Iterable[Path]) -> None:
-    """Take away what there is of these files, as far as that can be done."""
-    for path in paths:
-        with suppress(OSError):
-            path.unlink()
-
-
 def reason(error: BaseException) -> str:
-    """What went wrong, in a line: what the operating system says, wherever a library put that."""
+    """Return what went wrong, in a line: what the operating system says, wherever a library put that."""
     text = str(error)
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EROFS, errno.EACCES, errno.ENOENT):
         if os.strerror(number) in text:
             return os.strerror(number)
-    lines = text.strip().splitlines()
-    return lines[0][:120] if lines else type(error).__name__
+    return (text.strip().splitlines() or [type(error).__name__])[0][:120]
 
 
 def unwritable(path: Path, error: OSError) -> RunError:
-    """The line for what could not be written."""
+    """Return the error for a file that could not be written."""
     why = reason(error)
     return RunError(f"cannot write {path} ({why}): {remedy(why)}, or choose another place with --out")
 
 
 def remedy(reason: str) -> str:
-    """What to do so that something can be written. reason: as `reason` gives it."""
-    return _REMEDIES.get(reason, "see that there is room and that it may be written")
+    """Return what to do so that something can be written. reason: as `reason` gives it."""
+    return REMEDIES.get(reason, "see that there is room and that it may be written")

@@ -1,7 +1,9 @@
 """Pictures of learning curves, by matplotlib."""
 
 import io
+from collections.abc import Sequence
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,7 +16,8 @@ from purejax_sc.results.statistics import CONFIDENCE
 
 # Okabe and Ito (2008), which readers of all kinds of colour vision tell apart; a study's baseline is black
 COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
-
+COLUMNS = 4  # panels side by side at most
+LETTER = 0.09  # inches, of a legend's on average
 
 RETURN, STEPS = "episode return", "environment steps per seed"  # on axes
 TITLES = {  # of the updates, as in the paper; a title's place is its colour
@@ -25,43 +28,33 @@ TITLES = {  # of the updates, as in the paper; a title's place is its colour
     "residual": "SC-Residual",
     "model_only": "SC-Direct (model only)",
 }
-LOSSES = {  # in words
-    "pg": "policy gradient",
-    "cmpo": "policy (CMPO)",
-    "model_policy": "policy of the model",
-    "value": "value",
-    "model_value": "value of the model",
-    "reward": "reward of the model",
-    "sc": "self-consistency",
-}
 
 
 def color(index: int) -> str:
-    """Of the line with this number in a picture."""
+    """Return the colour of the line with this number in a picture."""
     return COLORS[index % len(COLORS)]
 
 
 def spread(num_seeds: int | str, centre: str = "mean") -> str:
-    """What a line and its band are, in words."""
+    """Describe a line and its band in words."""
     if num_seeds == 1:
         return "1 seed"
     return f"{centre} and {CONFIDENCE:.0%} bootstrap interval over {num_seeds} seeds"
 
 
 def draw_run(curves: Curves, title: str, ylabel: str = RETURN) -> bytes:
-    """PNG of one run: returns above, with a thin line per seed, and the losses below."""
+    """Draw one run as PNG: returns above, with a thin line per seed, and the losses below."""
     figure = Figure(figsize=(9, 6.5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     for returns in carried_forward(curves.returns):
         above.plot(curves.env_steps, returns, color=color(1), linewidth=0.5, alpha=0.5)
     draw_curves(above, curves, "mean", color(1))
-    num_seeds = len(curves.returns)
-    lines = "; thin: each seed" if num_seeds > 1 else ""
-    figure.suptitle(f"{title}\n{spread(num_seeds)}{lines}", fontsize="medium").set_parse_math(False)
+    lines = "; thin: each seed" if len(curves.returns) > 1 else ""
+    figure.suptitle(f"{title}\n{spread(len(curves.returns))}{lines}", fontsize="medium").set_parse_math(False)
     above.set(ylabel=ylabel)
     for i, (name, values) in enumerate(curves.losses.items()):
-        term = name.removeprefix("loss_")
-        below.plot(curves.env_steps, values.mean(axis=0), label=LOSSES.get(term, term), color=color(i), linewidth=1)
+        label = name.removeprefix("loss_").replace("_", " ")
+        below.plot(curves.env_steps, values.mean(axis=0), label=label, color=color(i), linewidth=1)
     below.set(ylabel="loss, mean over seeds", yscale="symlog")
     over_steps(below)
     plain(above)
@@ -71,65 +64,79 @@ def draw_run(curves: Curves, title: str, ylabel: str = RETURN) -> bytes:
     return encode(figure, "png")
 
 
+def panels(num: int) -> list[Axes]:
+    """Return the axes of a new figure, row by row."""
+    rows = -(-num // COLUMNS)
+    columns = -(-num // rows)
+    figure = Figure(figsize=(8, 5) if num == 1 else (4 * columns, 3.3 * rows + 0.6), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for empty in axes[num:]:
+        empty.remove()
+    return axes[:num]
+
+
+def finish(
+    axes: Sequence[Axes], named: Sequence[Axes], runs: Sequence[Curves], title: str = "", centre: str = "mean"
+) -> None:
+    """Name the lines of the panels `named` below their figure, and say above it what lines and bands of `runs` are."""
+    figure = axes[0].get_figure(root=True)
+    assert figure is not None
+    seeds = sorted({len(curves.returns) for curves in runs})
+    many = seeds[0] if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    figure.suptitle(title + spread(many, centre), fontsize="medium")
+    lines = {str(line.get_label()): line for panel in named for line in panel.lines}
+    widest = LETTER * max(map(len, lines)) + 0.7  # with its line and a gap
+    columns = max(1, min(len(lines), 6, int(figure.get_figwidth() / widest)))
+    legend = figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # labels are names of directories: no letter is special
+    for panel in axes:
+        plain(panel)
+
+
 def over_steps(axes: Axes) -> None:
-    """The horizontal axis counts environment steps, as in 200k."""
+    """Let the horizontal axis count environment steps, as in 200k."""
     axes.set_xlabel(STEPS)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def plain(axes: Axes) -> None:
-    """Without a frame, and with a title in which a dollar sign means nothing."""
+    """Remove the frame, and let a dollar sign in the title mean nothing."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.title.set_parse_math(False)
 
 
 def draw_curves(
-    axes: Axes,
-    curves: Curves,
-    label: str,
-    color: str,
-    statistic: statistics.Statistic = statistics.mean,
-    over_time: bool = False,
+    axes: Axes, curves: Curves, label: str, color: str, statistic: statistics.Statistic = statistics.mean
 ) -> None:
-    """A statistic of the returns of all seeds, with its interval, at every log point of the run.
-
-    over_time: against minutes of training (`Curves.wall_time` must be known), and not environment steps.
-    """
-    x = curves.env_steps
-    if over_time:
-        assert curves.wall_time is not None
-        x = curves.wall_time / 60
+    """Draw a statistic of the returns of all seeds, with its interval, at every log point of the run."""
     returns = carried_forward(curves.returns)
     # NaN until the last seed's first episode: a trimmed mean would trim it away
     centre = np.where(np.isfinite(returns).all(axis=0), statistic(returns, axis=0), np.nan)
-    interval = statistics.curve_interval(returns, CONFIDENCE, statistic)
-    draw_band(axes, x, centre, interval, label, color)
+    draw_band(axes, curves.env_steps, centre, statistics.curve_interval(returns, CONFIDENCE, statistic), label, color)
 
 
 def draw_band(
-    axes: Axes,
-    x: np.ndarray,
-    centre: np.ndarray,
-    interval: statistics.Interval | None,
-    label: str,
-    color: str,
+    axes: Axes, x: np.ndarray, centre: np.ndarray, interval: statistics.Interval | None, label: str, color: str
 ) -> None:
-    """A line [points] and, where there is one, its interval (low, high), [points] each."""
+    """Draw a line [points] and, where there is one, its interval (low, high), [points] each."""
     axes.plot(x, centre, label=label, color=color)
     if interval is not None:
         axes.fill_between(x, *interval, color=color, alpha=0.25, linewidth=0)
 
 
 def encode(figure: Figure, form: str) -> bytes:
-    """The figure in a file format of matplotlib. Raises RunError for an unknown one."""
+    """Return the figure in a file format of matplotlib; the same figure is the same file. Raises RunError."""
     check_form(form)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=form, dpi=120)
+    metadata = {"Date": None} if form == "svg" else None
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "purejax_sc"}):
+        figure.savefig(buffer, format=form, dpi=120, metadata=metadata)
     return buffer.getvalue()
 
 
 def check_form(form: str) -> None:
-    """Raises RunError for a file format that cannot be drawn."""
+    """Raise RunError for a file format that cannot be drawn."""
     known = Figure().canvas.get_supported_filetypes().keys() - {"pgf"}  # which needs LaTeX on the machine
     if form not in known:
         raise RunError(f"cannot draw a {form!r} file: let --out end in one of {', '.join(sorted(known))}")

@@ -1,7 +1,7 @@
-"""Files of reports: what a command found, beside what it found before with other settings."""
+"""Files of reports: results of a command, beside earlier ones of other settings."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,13 @@ REPORTS = "reports"  # the only key of such a file; the newest is the last
 
 
 def read_reports(path: Path) -> list[dict[str, Any]]:
-    """The reports of a file, the oldest first; none where there is none. Raises RunError for another kind of file."""
+    """Read the reports of a file, the oldest first; none where there is none. Raises RunError for another file."""
     if not path.exists():
         return []
     try:
-        tree = json.loads(path.read_text())
-    except (OSError, ValueError):
-        tree = None
-    reports = tree.get(REPORTS) if isinstance(tree, dict) else None
-    if not isinstance(reports, list) or not all(isinstance(report, dict) for report in reports):
-        raise RunError(f"{path} is no file of reports: move it away, so that nothing of it is lost")
-    return reports
+        return [dict(report) for report in json.loads(path.read_text())[REPORTS]]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{path} is no file of reports: move it away, so that nothing of it is lost") from None
 
 
 def check_reports(path: Path) -> None:
@@ -31,17 +27,14 @@ def check_reports(path: Path) -> None:
         check_writable(path)
 
 
-def with_report(path: Path, report: dict[str, Any], found: Sequence[str]) -> bytes:
-    """The reports of a file and a new one, which replaces those of the same settings. Raises RunError.
+def with_report(path: Path, report: dict[str, Any], found: Collection[str]) -> bytes:
+    """Return the reports of a file and a new one, which replaces those of the same settings. Raises RunError.
 
-    The file is read only now: another command may have added its own meanwhile.
-
-    found: the keys of what was found and of how it was asked for; all others are settings.
+    found: keys of results and of how they were asked for; all others are settings.
     """
 
     def settings(x: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in json.loads(json.dumps(x)).items() if key not in found}
 
     kept = [earlier for earlier in read_reports(path) if settings(earlier) != settings(report)]
-    text = json.dumps({REPORTS: [*kept, report]}, indent=2, allow_nan=False)
-    return f"{text}\n".encode()
+    return f"{json.dumps({REPORTS: [*kept, report]}, indent=2, allow_nan=False)}\n".encode()

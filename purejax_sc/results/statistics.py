@@ -37,12 +37,7 @@ def improvement(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 
     That is the Mann-Whitney U statistic divided by the number of pairs; over several strata, the mean of theirs.
 
-    Args:
-      strata: the strata of X, [seeds, ...] each, and then as many of Y, whose numbers of seeds may differ from X's.
-      axis:   the axis of the seeds.
-
-    Returns:
-      [...] probabilities.
+    strata: those of X, [seeds, ...] each, and then as many of Y, whose numbers of seeds may differ from X's.
     """
     half = len(strata) // 2
     return np.mean([_wins(x, y, axis) for x, y in zip(strata[:half], strata[half:], strict=True)], axis=0)
@@ -51,7 +46,7 @@ def improvement(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 def bootstrap_interval(
     x: np.ndarray, statistic: Statistic = mean, confidence: float = CONFIDENCE, resamples: int = 2000, seed: int = 0
 ) -> Interval | None:
-    """The percentile bootstrap interval of a statistic over seeds: `stratified_interval` of one stratum."""
+    """`stratified_interval` of one stratum."""
     return stratified_interval((x,), statistic, confidence, resamples, seed)
 
 
@@ -62,20 +57,15 @@ def stratified_interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval | None:
-    """The percentile bootstrap interval of a statistic of several strata, each resampled within itself.
+    """Percentile bootstrap interval of a statistic of several strata, each resampled within itself.
 
     The percentile form rather than BCa: BCa's acceleration comes from a jackknife, which is undefined when all
     seeds agree (a solved game) and noisy for a trimmed mean of a handful of seeds.
 
-    Args:
-      strata:     [seeds, ...] each, one value per seed, the same trailing axes in all; finite.
-      statistic:  (*strata, axis) -> what is left without that axis.
-      confidence: probability mass of the interval.
-      resamples:  bootstrap samples.
-      seed:       of the resampling, so that the same data give the same interval.
+    strata: [seeds, ...] each, one value per seed, the same trailing axes in all; finite.
+    seed:   of the resampling, so that the same data give the same interval.
 
-    Returns:
-      (low, high), each [...], or None where a stratum has fewer than two seeds, which say nothing about spread.
+    Returns (low, high), each [...], or None where a stratum has fewer than two seeds.
     """
     if min(len(x) for x in strata) < 2:
         return None
@@ -92,33 +82,25 @@ def stratified_interval(
 def student_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval | None:
     """Student's t interval of the mean over seeds: mean +- t s / sqrt(n), as the paper's tabular figures show.
 
-    Args:
-      x: [seeds, ...]; where a value is not finite, neither is the interval.
-
-    Returns:
-      (low, high), each [...], or None for fewer than two seeds.
+    x: [seeds, ...]; where a value is not finite, neither is the interval. None for fewer than two seeds.
     """
     if len(x) < 2:
         return None
     with np.errstate(invalid="ignore"):
         centre, error = np.mean(x, axis=0), np.std(x, axis=0, ddof=1) / np.sqrt(len(x))
-    from scipy.stats import t  # which takes a second to load: nobody else in this wing needs SciPy
+    from scipy.stats import t  # which takes a second to load, and is needed for tables only
 
     width = t.ppf(0.5 + confidence / 2.0, len(x) - 1) * error
     return centre - width, centre + width
 
 
 def median_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval of the median over seeds between two of their values, whatever they are distributed as.
+    """Interval of the median over seeds between two of their values, whatever they are distributed as.
 
     The median lies between the j-th smallest and the j-th largest of n values but with probability 2 P(B < j), B
     binomial of n trials at 1/2 (David and Nagaraja 2003, "Order statistics", section 7.1).
 
-    Args:
-      x: [seeds, ...]; what is not a number counts as larger than all numbers.
-
-    Returns:
-      (low, high), each [...], or None where no two of the seeds enclose the median so surely: fewer than 5 at 90%.
+    x: [seeds, ...]; NaN counts as larger than all numbers. None for fewer than 5 seeds at 90%.
     """
     from scipy.stats import binom
 
@@ -130,34 +112,28 @@ def median_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval |
 
 
 def curve_interval(curves: np.ndarray, confidence: float = CONFIDENCE, statistic: Statistic = mean) -> Interval | None:
-    """The bootstrap interval of a statistic at each point of learning curves.
+    """Bootstrap interval of a statistic at each point of learning curves.
 
-    Args:
-      curves:     [seeds, points], NaN where a seed has nothing to show yet.
-      confidence: probability mass of the interval.
-      statistic:  over the seeds.
+    curves: [seeds, points], NaN where a seed has nothing to show yet.
 
-    Returns:
-      (low, high), each [points] and NaN where a seed is missing; None for fewer than two seeds.
+    Returns (low, high), each [points] and NaN where a seed is missing; None for fewer than two seeds.
     """
-    if len(curves) < 2:
-        return None
     complete = np.isfinite(curves).all(axis=0)
-    low, high = np.full(curves.shape[1], np.nan), np.full(curves.shape[1], np.nan)
-    if complete.any():
-        interval = bootstrap_interval(curves[:, complete], statistic, confidence, DRAWN_RESAMPLES)
-        assert interval is not None
-        low[complete], high[complete] = interval
+    interval = bootstrap_interval(curves[:, complete], statistic, confidence, DRAWN_RESAMPLES)
+    if interval is None:
+        return None
+    low, high = np.full((2, curves.shape[1]), np.nan)
+    low[complete], high[complete] = interval
     return low, high
 
 
 def as_number(value: Any) -> float | None:
-    """A number as JSON has it: None for what is not finite."""
+    """Return a number as JSON has it: None for what is not finite."""
     return float(value) if np.isfinite(value) else None
 
 
 def as_list(interval: Interval | None) -> list[float] | None:
-    """An interval of one number as JSON has it: [low, high]; None where there is none, or an end is not finite."""
+    """Return an interval of one number as JSON has it: None where there is none, or an end is not finite."""
     if interval is None or not np.isfinite(interval).all():
         return None
     return [float(end) for end in interval]

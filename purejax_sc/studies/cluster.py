@@ -1,7 +1,6 @@
-"""The programs of a study on the workers of a Dask cluster, one task each, in files that all of them see."""
+"""Programs of a study on the workers of a Dask cluster, one task each, in files that all of them see."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,45 +11,31 @@ from purejax_sc.runs.parts import Part
 from purejax_sc.runs.progress import Progress
 
 
-@contextmanager
-def connected(address: str | None) -> Iterator[Any]:
-    """A client of the scheduler at an address, None for none. Raises ConfigError where no scheduler answers."""
-    if address is None:
-        yield None
-        return
+def connect(address: str) -> Any:
+    """Return a client of the scheduler at an address. Raises ConfigError where none answers."""
     try:
         from distributed import Client
+
+        return Client(address, timeout=10)
     except ImportError:
         raise ConfigError("--cluster needs Dask: pip install 'purejax-sc[cluster]'") from None
-    try:
-        client = Client(address, timeout=10)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--cluster {address}: no scheduler answers there ({type(error).__name__}): start one"
-        ) from None
-    with client:
-        yield client
+    except (OSError, ValueError):
+        raise ConfigError(f"--cluster {address}: no scheduler answers there: start one") from None
 
 
 def carry_out(tasks: Sequence[Task], client: Any, progress: Progress) -> Iterator[Outcome]:
-    """Do tasks on a cluster, and yield what became of each, as they end.
-
-    A worker that is lost loses nothing: another one goes on from the checkpoints.
-    """
+    """Do tasks on a cluster, and yield the outcome of each. If a worker is lost, another one resumes its task."""
     from distributed import as_completed
 
     for task in tasks:
         note(task)
     progress.say(f"{len(tasks)} program(s) for {len(client.scheduler_info()['workers'])} worker(s)")
     known = {client.submit(work, as_tree(task), key=f"{task.home}"): task for task in tasks}
-    for number, future in enumerate(as_completed(list(known))):
-        task = known[future]
+    for future in as_completed(list(known)):
         reason = str(future.exception()) if future.status == "error" else None
         future.release()  # else the end of a worker that did it would have it done again
-        names = ", ".join(dict.fromkeys(part.out.parent.name for part in task.parts))
-        end = f"failed ({reason})" if reason else "done"
-        progress.say(f"{number + 1} of {len(tasks)}: {task.parts[0].config.env}, {names} {end}")
-        yield Outcome(task, [], reason)
+        progress.say(f"{known[future].home}: {reason or 'done'}")
+        yield Outcome(known[future], [], reason)
 
 
 def as_tree(task: Task) -> dict[str, Any]:
@@ -60,10 +45,7 @@ def as_tree(task: Task) -> dict[str, Any]:
 
 
 def work(tree: dict[str, Any]) -> None:
-    """Do a task, on a worker. Its results are files, and nothing has to be fetched from a worker that may be lost.
-
-    Raises RunError, which says why the task failed.
-    """
+    """Do a task, on a worker. Its results are files. Raises RunError with the reason for which it failed."""
     parts = [Part(from_tree(config), seeds, Path(out)) for config, seeds, out in tree["parts"]]
     task = Task(parts, Path(tree["home"]))
     if is_done(task):  # by a worker that was lost before it said so

@@ -11,38 +11,28 @@ def test_a_random_agent_scores_0_and_a_human_1() -> None:
     assert len(SCORES) == 57
     for game, (random, human) in SCORES.items():
         assert random < human
-        assert scores.normalise(game, random) == 0
-        assert scores.normalise(f"atari/{game}", human) == 1
+        assert scores.human_normalised(game, random) == 0
+        assert scores.human_normalised(game, human) == 1
 
 
 def test_a_score_on_paper() -> None:
     # Breakout: random 1.7, human 30.5. (16.1 - 1.7) / (30.5 - 1.7) = 14.4 / 28.8
-    assert scores.normalise("Breakout", 16.1) == pytest.approx(0.5)
-    # Pong: random -20.7, human 14.6. (14.6 + 20.7 + 35.3) / 35.3 and (-20.7 + 20.7) / 35.3
-    np.testing.assert_allclose(scores.normalise("Pong", np.array([49.9, -20.7])), [2.0, 0.0])
+    assert scores.human_normalised("Breakout", 16.1) == pytest.approx(0.5)
 
 
-def test_aggregates_are_over_games() -> None:
+def test_aggregates_are_over_games_by_seed() -> None:
     # 0, 1, 2 and 5 times a human's score above random: the interquartile mean leaves out the lowest and the highest.
-    raw = {}
-    for game, x in {"Pong": 0.0, "Alien": 1.0, "atari/Hero": 2.0, "Qbert": 5.0}.items():
-        random, human = SCORES[game.removeprefix("atari/")]
-        raw[game] = random + x * (human - random)
-    result = scores.aggregate(raw)
-    assert result.games == 4
-    np.testing.assert_allclose([result.median, result.mean, result.iqm], [1.5, 2.0, 1.5])
-
-
-def test_one_game_is_its_own_aggregate() -> None:
-    assert scores.aggregate({"Boxing": 12.1}) == (1, 1.0, 1.0, 1.0)
-
-
-@pytest.mark.parametrize(("game", "near"), [("pong", "Pong"), ("Ms_Pacman", "MsPacman"), ("zzz", "Breakout")])
-def test_an_unknown_game_names_the_nearest(game, near) -> None:
-    with pytest.raises(ValueError, match=near):
-        scores.normalise(game, 0.0)
-
-
-def test_no_games_have_no_aggregate() -> None:
-    with pytest.raises(ValueError, match="at least one game"):
-        scores.aggregate({})
+    found: scores.Scores = {"Catch": {"none": {"final": {0: 1.0}}}}
+    for game, x in {"Pong": 0.0, "Alien": 1.0, "Hero": 2.0, "Qbert": 5.0}.items():
+        low, high = SCORES[game]
+        found[game] = {"none": {"final": {0: low + x * (high - low), 1: high}}, "direct": {"final": {0: low}}}
+    found["Pong"]["none"]["final"] |= {7: 0.0}  # of which no other game has a run
+    found["Boxing"] = {"none": {"final": {0: 9.9}}}  # which the other arm has not
+    scores.add_human(found)
+    cell = found["all games"]["none"]
+    np.testing.assert_allclose([cell[f"human_{name}"][0] for name in ("median", "mean", "iqm")], [1.5, 2.0, 1.5])
+    np.testing.assert_allclose([cell[f"human_{name}"][1] for name in ("median", "mean", "iqm")], 1.0)
+    assert set(cell["human_mean"]) == {0, 1}
+    assert found["all games"]["direct"]["human_iqm"] == {0: 0.0}
+    assert found["Hero"]["none"]["human"][0] == pytest.approx(2.0)
+    assert "human" not in found["Catch"]["none"]

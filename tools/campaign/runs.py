@@ -1,4 +1,4 @@
-"""Runs to be attacked: what they are started with, what an undisturbed one leaves, and bit for bit comparison.
+"""The runs that are attacked: their command lines, what an undisturbed one leaves, and bit for bit comparison.
 
 Checkpoints are read by Orbax as plain trees of NumPy arrays, metrics.csv as text.
 """
@@ -9,13 +9,11 @@ import json
 import logging
 import shutil
 import signal
-import socket
-import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attacks.base import Case, Result, Site, fault, wait_until
+from case import Case, Site, fault, wait_until
 
 # The smallest run with several checkpoints: 24 iterations, a log point and a checkpoint after every fourth.
 DEVICE = (
@@ -27,10 +25,8 @@ HOST = (
     "train.batch_sequences=4", "train.env_steps=192", "train.log_points=6", "replay.capacity=256", "host.actors=1",
     "muesli.unroll=1", "sc.update=none", "checkpoint.updates=4",
 )  # fmt: skip
-TWO = (*DEVICE, "train.data_shards=2")
-WORDS = {"device": DEVICE, "host": HOST, "two": TWO}
+WORDS = {"device": DEVICE, "host": HOST}
 CLOCK = {"wall_time", "learner_waiting", "actors_waiting"}  # columns that tell of time
-READING = threading.Lock()  # Orbax is asked by one thread at a time
 
 
 class Reference(NamedTuple):
@@ -42,24 +38,14 @@ class Reference(NamedTuple):
 
 
 def words(kind: str, out: Path, *more: str) -> list[str]:
-    """The command line of a run of this kind, which goes on if it can."""
+    """The command line of a run of this kind, which resumes if it can."""
     return ["train", *WORDS[kind], *more, "--out", str(out), "--resume"]
 
 
-def start(site: Site, kind: str, out: Path, directory: Path, **options: Any) -> list[Any]:
-    """Start all processes of a run."""
-    if kind != "two":
-        return [site.start(words(kind, out), directory, **options)]
-    waits = ["--wait", "30"] if site.takes("--wait") else []  # for a process that was killed before they have met
-    hosts = [*waits, "--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id"]
-    return [site.start([*words(kind, out), *hosts, str(i)], directory, **options) for i in range(2)]
-
-
 def complete(site: Site, kind: str, out: Path, directory: Path) -> str | None:
-    """Go on with a run until it ends; what is wrong with how it did, None if nothing is."""
-    processes = start(site, kind, out, directory)
-    faults = [fault(site.finish(process), allowed=(0,), one_line=False) for process in processes]
-    return next((f"resuming: {text}" for text in faults if text), None)
+    """Resume a run until it ends, and return what is wrong with it, None if nothing is."""
+    text = fault(site.execute(words(kind, out), directory), allowed=(0,))
+    return f"resuming: {text}" if text else differences(site, kind, out)
 
 
 def reference(site: Site, kind: str) -> Reference:
@@ -70,7 +56,7 @@ def reference(site: Site, kind: str) -> Reference:
 def differences(site: Site, kind: str, out: Path) -> str | None:
     """How a complete run differs from an undisturbed one, None if in nothing.
 
-    A host run begins new episodes as it goes on: of it, only the rows and the status are compared.
+    A host run begins new episodes when it resumes: only its rows and its status are compared.
     """
     whole = reference(site, kind)
     try:
@@ -82,10 +68,7 @@ def differences(site: Site, kind: str, out: Path) -> str | None:
         return f"summary.json says {status!r}"
     if [row["update"] for row in found] != [row["update"] for row in whole.table]:
         return f"metrics.csv has the updates {[row['update'] for row in found]}"
-    if kind == "host":
-        return None
-    changed = [name for ours, theirs in zip(found, whole.table, strict=True) for name in ours if ours != theirs]
-    if changed:
+    if kind == "device" and found != whole.table:
         return "metrics.csv holds other numbers"
     other = sorted(name for name in {*leaves, *whole.leaves} if leaves.get(name) != whole.leaves.get(name))
     return f"the last checkpoint holds other arrays: {other[0]} and {len(other) - 1} more" if other else None
@@ -100,76 +83,59 @@ def table(out: Path) -> list[dict[str, str]]:
 
 def newest(out: Path) -> int:
     """Iterations of the newest checkpoint, -1 where there is none."""
-    try:
-        return max((int(path.name) for path in (out / "checkpoints").iterdir() if path.name.isdigit()), default=-1)
-    except OSError:
-        return -1
+    folder = out / "checkpoints"
+    return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=-1)
 
 
 def read_leaves(out: Path) -> dict[str, str]:
-    """A digest of each array of the newest checkpoint, by item and path. Keys are their uint32 data."""
+    """Digests of the arrays of the newest checkpoint, by item and path."""
     import jax
     import numpy as np
     import orbax.checkpoint as ocp
 
-    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax misses the metadata of the whole checkpoint
-    leaves = {}
-    items = sorted(path.parent for path in (out / "checkpoints" / str(newest(out))).glob("*/_METADATA"))
-    with READING:
-        reader = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
-        for item in items:
-            kinds = jax.tree.map(
-                lambda _: ocp.RestoreArgs(restore_type=np.ndarray), reader.metadata(item.resolve()).item_metadata.tree
-            )
-            tree = reader.restore(item.resolve(), restore_args=kinds)
-            for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-                leaves[f"{item.name}{jax.tree_util.keystr(path)}"] = _digest(np.asarray(leaf))
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    leaves, step = {}, out / "checkpoints" / str(newest(out))
+    reader = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
+    for item in sorted(path.parent for path in step.rglob("_METADATA")):
+        kinds = jax.tree.map(
+            lambda _: ocp.RestoreArgs(restore_type=np.ndarray), reader.metadata(item.resolve()).item_metadata.tree
+        )
+        tree = reader.restore(item.resolve(), restore_args=kinds)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            leaves[f"{item.name}{jax.tree_util.keystr(path)}"] = _digest(np.asarray(leaf))
     if not leaves:
         raise ValueError("no arrays in the newest checkpoint")
     return leaves
 
 
-def half_run(site: Site, seed: int = 0) -> Path:
-    """A directory of a run on the device that was stopped half way, made once. Copy it before it is touched."""
-    return site.once(f"half run {seed}", lambda: _stopped(site, seed))
-
-
-def copy_half(case: Case, name: str = "run") -> Path:
-    return Path(shutil.copytree(half_run(case.site), case.scratch / name, symlinks=True))
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def copy_half(case: Case, seed: int = 0) -> Path:
+    """A copy of a device run that was stopped half way."""
+    stopped = case.site.once(f"half run {seed}", lambda: _stopped(case.site, seed))
+    return Path(shutil.copytree(stopped, case.scratch / f"run_{seed}", symlinks=True))
 
 
 def files(out: Path) -> dict[str, str]:
-    """Digests of all files below a directory, by relative path. Links are noted as what they point to."""
-    found = {}
-    for path in sorted(out.rglob("*")):
-        if path.is_symlink():
-            found[str(path.relative_to(out))] = f"-> {path.readlink()}"
-        elif path.is_file():
-            found[str(path.relative_to(out))] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+    """Digests of all files below a directory, by relative path."""
+    paths = (path for path in sorted(out.rglob("*")) if path.is_file())
+    return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def lost(before: dict[str, str], out: Path) -> str | None:
-    """A file that is no more as it was and was not moved aside either, None if there is no such file."""
+    """A file that has changed and was not moved aside either, None if there is none."""
     after = files(out)
-    aside = {digest for name, digest in after.items() if name.startswith("checkpoints.damaged")}
+    aside = {digest for name, digest in after.items() if name not in before}
     gone = [name for name, digest in before.items() if after.get(name) != digest and digest not in aside]
     return f"{gone[0]} was changed or removed" if gone else None
 
 
 def _undisturbed(site: Site, kind: str) -> Reference:
     out = site.root / f"reference_{kind}"
-    for _ in range(2 if kind == "device" else 1):  # the second finds its programs compiled
+    for _ in range(2):  # the second run finds its programs compiled
         shutil.rmtree(out, ignore_errors=True)
         began = time.monotonic()
-        results = [site.finish(process, seconds=10 * site.patience) for process in start(site, kind, out, site.root)]
-        _demand(results, f"an undisturbed run ({kind})")
+        result = site.finish(site.start(words(kind, out), site.root), 10 * site.patience)
+        if result.status != 0:
+            raise RuntimeError(f"an undisturbed run ({kind}) ended with {result.status}: {result.err[-500:]}")
     return Reference(table(out), {} if kind == "host" else read_leaves(out), time.monotonic() - began)
 
 
@@ -185,12 +151,6 @@ def _stopped(site: Site, seed: int) -> Path:
         if 8 <= newest(out) < 24:
             return out
     raise RuntimeError("no run could be stopped half way")
-
-
-def _demand(results: list[Result], what: str) -> None:
-    bad = [result for result in results if result.status != 0]
-    if bad:
-        raise RuntimeError(f"{what} ended with exit status {bad[0].status}: {bad[0].err[-500:]}")
 
 
 def _digest(array: Any) -> str:
