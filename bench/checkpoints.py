@@ -1,4 +1,4 @@
-"""What a checkpoint costs: seconds to write and to read it, what the digests take of that, and its size.
+"""Cost of a checkpoint: seconds to write, verify and read it, and its size.
 
 python bench/checkpoints.py minatar_breakout --seeds 1 8
 """
@@ -7,6 +7,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -14,8 +15,8 @@ import jax
 
 from purejax_sc import config as configs
 from purejax_sc.config import Config
-from purejax_sc.runs import digests
-from purejax_sc.runs.checkpoint import Checkpoints
+from purejax_sc.runs import checkpoint
+from purejax_sc.runs.directory import Run
 from purejax_sc.training.devices import make_layout
 from purejax_sc.training.mesh import compile_program, make_local_trainer
 
@@ -27,19 +28,22 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def costs(config: Config, seeds: int, rounds: int) -> dict[str, float]:
-    """Medians over `rounds` checkpoints, each written, sealed once more, verified and read."""
+    """Medians over `rounds` checkpoints, each written, verified and read."""
     layout = make_layout(seeds)
     program = compile_program(make_local_trainer(config, layout), config, range(seeds), [config.hyper] * seeds, layout)
     states, _ = program.chunk(program.init(), 100)
-    times: dict[str, list[float]] = {"write": [], "seal": [], "read": [], "verify": []}
+    times: dict[str, list[float]] = {"write": [], "read": [], "verify": []}
+    facts = {"run_seconds": 0.0, "metrics": "", "program": ["."], "replaced": []}
     with tempfile.TemporaryDirectory() as folder:
-        checkpoints = Checkpoints(Path(folder), config, layout, list(range(seeds)))
+        run = Run(config, list(range(seeds)), Path(folder))
         for number in range(rounds):
-            step = Path(folder) / "checkpoints" / str(number)
-            times["write"].append(seconds(lambda number=number: checkpoints.save(number, states, 0.0, rows="")))
-            times["seal"].append(seconds(lambda step=step, number=number: digests.seal(step, number, "")))
-            times["verify"].append(seconds(lambda step=step: digests.verify(step)))
-            times["read"].append(seconds(lambda: checkpoints.restore(program.shapes, program.init, print)))
+            times["write"].append(seconds(lambda number=number: checkpoint.save(run, number, states, facts)))
+            start = time.perf_counter()
+            found = checkpoint.find([run.out], print)
+            times["verify"].append(time.perf_counter() - start)
+            read = partial(checkpoint.restore, [run], found, program.shapes, program.init, print)
+            times["read"].append(seconds(read))
+        step = run.out / "checkpoints" / str(rounds - 1)
         size = sum(path.stat().st_size for path in step.rglob("*") if path.is_file())
     return {name: median(values) for name, values in times.items()} | {"mib": size / 2**20}
 
@@ -55,11 +59,9 @@ def main() -> None:
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {args.config}")
     for seeds in args.seeds:
         cost = costs(config, seeds, args.rounds)
-        without = cost["write"] - cost["seal"]
         print(
-            f"{seeds} seed(s), {cost['mib']:.0f} MiB: {cost['write']:.3f} s to write, of which digests"
-            f" {cost['seal']:.3f} s ({cost['seal'] / without:.1%} of the rest); {cost['read']:.3f} s to read, of which"
-            f" digests {cost['verify']:.3f} s"
+            f"{seeds} seed(s), {cost['mib']:.0f} MiB: {cost['write']:.3f} s to write, {cost['verify']:.3f} s to verify,"
+            f" {cost['read']:.3f} s to read"
         )
 
 

@@ -35,7 +35,7 @@ from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import color, encode
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number, bootstrap_interval
-from purejax_sc.runs.checkpoint import Agents, load_agents
+from purejax_sc.runs.agents import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params
 

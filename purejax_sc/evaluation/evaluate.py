@@ -25,8 +25,7 @@ from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.plots import encode
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, as_list, bootstrap_interval
-from purejax_sc.runs import events
-from purejax_sc.runs.checkpoint import Agents, load_agents
+from purejax_sc.runs.agents import Agents, load_agents
 from purejax_sc.training.devices import default_placement, over_seeds
 from purejax_sc.types import Env, Key, Params
 
@@ -94,8 +93,6 @@ def evaluate(
         say(text)
         files[image] = render.encode(draw(frames), image.suffix)
     replace_files(files)
-    if image is not None and events.are_in(Path(directory)):
-        events.show(Path(directory), "episode", files[image], agents.config.train.env_steps)
     return report
 
 

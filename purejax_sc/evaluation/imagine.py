@@ -19,8 +19,7 @@ from purejax_sc.evaluation.real_play import Play
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.results.statistics import as_number
-from purejax_sc.runs.checkpoint import load_agents, row_of
-from purejax_sc.runs.shipped import find_agent
+from purejax_sc.runs.agents import find_agent, load_agents, row_of
 from purejax_sc.types import Array, Env, Key, Params
 
 Say = Callable[[str], None]

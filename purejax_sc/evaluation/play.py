@@ -11,7 +11,7 @@ from purejax_sc.evaluation.board_game import LETTERS, BoardGame
 from purejax_sc.evaluation.matches import MatchOptions, load_entrant
 from purejax_sc.evaluation.minds import candidates, win_rate
 from purejax_sc.results.files import RunError
-from purejax_sc.runs.checkpoint import row_of
+from purejax_sc.runs.agents import row_of
 
 SIGNS = {1: "X", -1: "O", 0: "."}  # of the first side, of the other, of an empty cell
 SHOWN = 4  # moves that the agent says it considers

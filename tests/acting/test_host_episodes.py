@@ -13,7 +13,7 @@ from purejax_sc.agent.search import SearchOptions
 from purejax_sc.config import from_tree
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, record
-from purejax_sc.runs.checkpoint import Agents
+from purejax_sc.runs.agents import Agents
 
 LENGTHS = (3, 2, 5, 7)
 CONFIG = from_tree(

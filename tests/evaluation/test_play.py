@@ -18,7 +18,7 @@ from purejax_sc.evaluation.board_game import BoardGame, Notation, make_notation
 from purejax_sc.evaluation.matches import MatchOptions
 from purejax_sc.evaluation.minds import Mind
 from purejax_sc.results.files import RunError
-from purejax_sc.runs import shipped
+from purejax_sc.runs import agents as stored
 
 TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 2.0}}
 
@@ -176,7 +176,7 @@ def test_a_repetition_is_not_legal_in_go() -> None:
 
 
 def test_what_cannot_be_played_against_is_said_in_one_line(run, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(shipped, "AGENTS", tmp_path)
+    monkeypatch.setattr(stored, "AGENTS", tmp_path)
     (tmp_path / "xo").symlink_to(run)
     assert main(["play", "ox"]) == 2
     said = capsys.readouterr().err
@@ -187,7 +187,7 @@ def test_what_cannot_be_played_against_is_said_in_one_line(run, tmp_path, capsys
 
 
 def test_the_command_plays_a_shipped_agent_by_its_name(run, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(shipped, "AGENTS", tmp_path)
+    monkeypatch.setattr(stored, "AGENTS", tmp_path)
     (tmp_path / "xo").symlink_to(run)
     words = iter(["A3", "quit"])
     monkeypatch.setattr(builtins, "input", lambda prompt: next(words))

@@ -11,7 +11,7 @@ from purejax_sc.config import Config, load
 from purejax_sc.envs import make_env
 from purejax_sc.evaluation import evaluate
 from purejax_sc.networks import make_model
-from purejax_sc.runs.checkpoint import Agents
+from purejax_sc.runs.agents import Agents
 from purejax_sc.training import compiled
 from purejax_sc.training.devices import make_layout
 from purejax_sc.training.mesh import compile_program, make_local_trainer
