@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from purejax_sc.evaluation.agent import load_agent as load_agent
     from purejax_sc.evaluation.evaluate import EvaluationOptions as EvaluationOptions
     from purejax_sc.evaluation.evaluate import evaluate as evaluate
-    from purejax_sc.runs.train import train as train
+    from purejax_sc.runs.fit import train as train
     from purejax_sc.training.anakin import make_train as make_train
     from purejax_sc.training.anakin import make_trainer as make_trainer
     from purejax_sc.types import Env as Env
@@ -47,7 +47,7 @@ _HOMES = {
     "config": ("Config", "ConfigError", "Hyper", "load"),
     "evaluation.agent": ("Agent", "load_agent"),
     "evaluation.evaluate": ("EvaluationOptions", "evaluate"),
-    "runs.train": ("train",),
+    "runs.fit": ("train",),
     "training.anakin": ("make_train", "make_trainer"),
     "types": ("Env", "EnvSpec", "Gates", "Model", "Params", "Step"),
 }

@@ -20,7 +20,7 @@ from purejax_sc.config import from_tree
 from purejax_sc.envs import base
 from purejax_sc.evaluation.players import make_choices
 from purejax_sc.results.files import RunError
-from purejax_sc.runs.checkpoint import load_agents
+from purejax_sc.runs.agents import load_agents
 
 RECURRENT = {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0}
 

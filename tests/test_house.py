@@ -78,7 +78,7 @@ def test_training_begins_without_pictures() -> None:
     """gymnax draws by pyplot and seaborn, which take a second and are there when they are asked for."""
     unneeded = ("matplotlib.figure", "matplotlib.pyplot", "pandas", "scipy.stats", "seaborn")
     code = (
-        "import sys, purejax_sc.runs.train, purejax_sc.envs.gymnax;"
+        "import sys, purejax_sc.runs.fit, purejax_sc.envs.gymnax;"
         f"print([name for name in {unneeded} if name in sys.modules]);"
         "from gymnax.environments.misc import pong;"
         "print(pong.sns.color_palette('gray', 1).as_hex(), pong.plt.__name__)"

@@ -21,7 +21,7 @@ from purejax_sc.cli.setup import (
     is_first_process,
     refusals,
     speaker,
-    watcher,
+    training,
     work,
 )
 from purejax_sc.runs import interrupts
@@ -99,13 +99,14 @@ def train(
     directory = out or Path("runs") / Path(config).stem
     stays = f"what was written stays in {directory}; --resume goes on from there"
     with work(MEMORY, stays, all_cores=seeds > 1 or loaded.train.data_shards > 1):
-        from purejax_sc.runs import train as runs
+        from purejax_sc.runs import fit
         from purejax_sc.training import distributed
 
         if coordinator is not None:
             agreed = {"config": loaded, "seeds": seeds, "placement": placement, "resume": resume, "force": force}
             distributed.join(coordinator, num_processes, process_id, agreed)
-        summary = runs.train(loaded, directory, seeds, placement, force, resume, watcher(quiet), command_line())
+        with training(quiet, placement) as session:
+            summary = fit.train(loaded, directory, seeds, force=force, resume=resume, **session._asdict())
     if not quiet and is_first_process():
         tables.print_summary(summary, directory)
 
@@ -141,9 +142,8 @@ def sweep(
     with work(f"{MEMORY}, or give fewer values at once", stays, all_cores=True):
         from purejax_sc.runs import sweep as sweeps
 
-        report = sweeps.sweep(
-            config, settings, directory, seeds, placement, watcher(quiet), command_line(), resume=resume
-        )
+        with training(quiet, placement) as session:
+            report = sweeps.sweep(config, settings, directory, seeds, resume, session)
     if not quiet:
         tables.print_settings(report["settings"])
         click.echo(f"wrote {directory}")
@@ -183,7 +183,8 @@ def study(
         from purejax_sc.studies.study_file import load_study
 
         loaded = load_study(name, size, seeds, envs, arms)
-        found = studies.run(loaded, directory, placement, watcher(quiet), command_line(), address=cluster)
+        with training(quiet, placement) as session:
+            found = studies.run(loaded, directory, session, cluster)
     if not quiet:
         tables.print_verdicts(found.verdicts)
         click.echo(f"wrote {directory / 'report.html'}")

@@ -15,7 +15,8 @@ import click
 from purejax_sc.runs import interrupts
 
 if TYPE_CHECKING:
-    from purejax_sc.runs.progress import Progress
+    from purejax_sc.runs.fit import Session
+    from purejax_sc.training.sharding import Placement
 
 
 class UserError(click.ClickException):
@@ -65,12 +66,17 @@ def speaker(quiet: bool = False) -> Callable[[str], None]:
     return (lambda text: None) if quiet else partial(click.echo, err=True)
 
 
-def watcher(quiet: bool) -> "Progress":
-    """What shows the user, on stderr, how far training has come."""
+@contextmanager
+def training(quiet: bool, placement: "Placement | None") -> Iterator["Session"]:
+    """Context manager: the session of a command that trains, with a progress bar unless `quiet`."""
     from purejax_sc.cli.progress import Bar
-    from purejax_sc.runs.progress import SILENT
+    from purejax_sc.runs.fit import Session
 
-    return SILENT if quiet else Bar()
+    bar, command = Bar(), command_line()
+    try:
+        yield Session(placement, command=command) if quiet else Session(placement, bar.say, bar, command)
+    finally:
+        bar.close()
 
 
 def command_line() -> str:

@@ -13,8 +13,7 @@ from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, make_sear
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env, network_spec
 from purejax_sc.evaluation.players import make_choices, row_params
-from purejax_sc.runs.checkpoint import load_agents, row_of
-from purejax_sc.runs.shipped import find_agent
+from purejax_sc.runs.agents import find_agent, load_agents, row_of
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
 
 

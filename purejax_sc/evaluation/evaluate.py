@@ -20,7 +20,7 @@ from purejax_sc.evaluation import players, render
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate, summary
-from purejax_sc.runs.checkpoint import Agents, load_agents
+from purejax_sc.runs.agents import Agents, load_agents
 from purejax_sc.training.sharding import default_placement, over_seeds
 from purejax_sc.types import Env, Key, Params, Tree
 

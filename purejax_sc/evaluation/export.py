@@ -6,11 +6,10 @@ from typing import Any
 
 import jax
 
-import purejax_sc
 from purejax_sc.results.files import replace_file
 from purejax_sc.results.lock import new_directory
-from purejax_sc.runs import agent_file
-from purejax_sc.runs.checkpoint import load_agents, row_of
+from purejax_sc.runs import agents as stored
+from purejax_sc.runs.agents import load_agents, row_of
 from purejax_sc.runs.directory import write_config
 
 
@@ -29,8 +28,8 @@ def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[s
     row = row_of(seed, agents.seeds, directory)
     config = agents.config.model_copy(update={"seed": agents.seeds[row]})
     params = jax.tree.map(lambda x: x[row], agents.learner.target)
-    data = agent_file.encode(params, config, purejax_sc.__version__)
+    data = stored.encode(params)
     with new_directory(out):
         write_config(out, config)
-        replace_file(out / agent_file.FILE, data)
+        replace_file(out / stored.FILE, data)
     return {"seed": config.seed, "bytes": len(data)}

@@ -22,8 +22,7 @@ from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
-from purejax_sc.runs.checkpoint import load_agents
-from purejax_sc.runs.shipped import find_agent
+from purejax_sc.runs.agents import find_agent, load_agents
 from purejax_sc.types import Env, Key, Model, Params
 
 FILE = "match.json"

@@ -30,8 +30,8 @@ from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate
-from purejax_sc.runs.checkpoint import Agents, load_agents
-from purejax_sc.training.devices import default_placement, over_seeds
+from purejax_sc.runs.agents import Agents, load_agents
+from purejax_sc.training.sharding import default_placement, over_seeds
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params
 
 FILE = "diagnosis.json"

@@ -27,8 +27,7 @@ from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, check_new, replace_file
 from purejax_sc.results.plots import COLORS, encode
 from purejax_sc.results.statistics import as_number
-from purejax_sc.runs.checkpoint import load_agents, row_of
-from purejax_sc.runs.shipped import find_agent
+from purejax_sc.runs.agents import find_agent, load_agents, row_of
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Tree
 
 CHUNK = 32  # steps that are played, or imagined from, at once

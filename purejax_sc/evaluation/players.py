@@ -20,7 +20,7 @@ from purejax_sc.config import Config
 from purejax_sc.envs import base
 from purejax_sc.envs.episodes import Episodes, Player
 from purejax_sc.envs.host import HostEnvs
-from purejax_sc.runs.checkpoint import Agents
+from purejax_sc.runs.agents import Agents
 from purejax_sc.training.frames import first_memory, make_act, observation
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Step, Tree
 

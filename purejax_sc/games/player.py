@@ -14,7 +14,7 @@ from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.envs.pgx import GO_KOMI, go_size
 from purejax_sc.evaluation.matches import Entrant
 from purejax_sc.results.files import RunError
-from purejax_sc.runs.checkpoint import row_of
+from purejax_sc.runs.agents import row_of
 from purejax_sc.types import Array, Env, Key, Observation, Params, Step, Tree
 
 MARGIN = 0.7  # of the time for a move that a search may take: clocks also count what lies between the programs

@@ -1,50 +1,62 @@
-"""Grids of settings times seeds. Whatever `hyper` holds is traced, and so are the gates of several `sc.update`, so
-their whole grid is one compiled program; every combination of other settings is a program of its own, compiled once.
+"""Sweeps: every combination of settings, times seeds.
+
+Whatever `hyper` holds is traced, and so are the gates of several `sc.update`, so their whole grid is one compiled
+program. Every combination of other settings is a program of its own. Each setting is an arm of `experiments`, which
+says how a sweep resumes.
 """
 
-import csv
-import io
+import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from purejax_sc.config import ConfigError
-from purejax_sc.results.curves import carried_forward, final_returns, summarise
-from purejax_sc.results.files import RunError, replace_file
-from purejax_sc.runs import collection
-from purejax_sc.runs.collection import Arm
+from purejax_sc.config import Config, ConfigError, effects, load, read
+from purejax_sc.config.files import split_words
+from purejax_sc.results import plots, statistics
+from purejax_sc.results.curves import Curves, carried_forward, final_returns, summarise
+from purejax_sc.results.files import RunError, replace_file, replace_files, to_csv
+from purejax_sc.results.statistics import CONFIDENCE
+from purejax_sc.runs import experiments
 from purejax_sc.runs.directory import write_config
-from purejax_sc.runs.grid import Result, Setting, parse
-from purejax_sc.runs.progress import SILENT, Progress
-from purejax_sc.runs.sweep_plot import draw
-from purejax_sc.training.sharding import Placement
+from purejax_sc.runs.experiments import Arm, Outcome
+from purejax_sc.runs.fit import DEFAULTS, Session
+
+
+class Setting(NamedTuple):
+    """One point of the grid. values: swept key -> its value, as it was written."""
+
+    values: dict[str, str]
+    config: Config
+
+    @property
+    def arm(self) -> Arm:
+        name = " ".join(f"{key}={value}" for key, value in self.values.items())
+        return Arm(name.translate(str.maketrans("/[]*?", "_()__")), self.config)  # Orbax globs its paths
+
+
+class Result(NamedTuple):
+    """Result of a setting. curves: of its seeds.   lost: bool [seeds], those that met a non-finite number."""
+
+    setting: Setting
+    seeds: list[int]
+    curves: Curves
+    lost: np.ndarray
 
 
 def sweep(
-    name: str,
-    words: Sequence[str],
-    out: Path,
-    num_seeds: int = 1,
-    placement: Placement | None = None,
-    progress: Progress = SILENT,
-    command: str | None = None,
-    compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
-    resume: bool = False,
+    name: str, words: Sequence[str], out: Path, num_seeds: int = 1, resume: bool = False, session: Session = DEFAULTS
 ) -> dict[str, Any]:
     """Train every combination of `key=a,b,...` in `words` with `num_seeds` seeds, and fill the directory `out`.
 
     Args:
-      name:      a configuration.
-      words:     KEY=VALUE for all settings, KEY=A,B,... for an axis of the grid. Commas inside brackets do not count.
-      placement: how rows of the grid share a device: "vmap", "map", or None for the back end's default.
-      progress:  watches the programs, one after the other.
-      command:   noted in sweep.json.
-      compiling: entered while XLA compiles, when Python answers no Ctrl-C.
-      resume:    go on with the sweep in `out`, or begin it. It may have more settings and more seeds now.
+      name:   a configuration.
+      words:  KEY=VALUE for all settings, KEY=A,B,... for an axis of the grid. Commas inside brackets do not count.
+      resume: resume the sweep in `out`, or begin it. It may have more settings and more seeds now.
 
     Returns:
       The contents of sweep.json. A setting that diverges is marked, and does not stop the others. Raises ConfigError
@@ -55,45 +67,69 @@ def sweep(
         raise ConfigError(
             "nothing is swept: give a key several values, as in hyper.learning_rate=1e-4,1e-3, or use purejax-sc train"
         )
-    arms = [Arm(directory_name(setting), setting.config) for setting in settings]
     facts: list[dict[str, Any]] = []
-    with collection.directory(out, resume, collection.RUNS):
-        tasks = collection.plan(out, arms, num_seeds, placement)
+    with experiments.directory(out, resume, experiments.RUNS):
+        jobs = experiments.plan(out, [setting.arm for setting in settings], num_seeds, session)
         write_config(out, settings[0].config)
-        for outcome in collection.carry_out(tasks, placement, progress, command, compiling):
+        for outcome in experiments.carry_out(jobs, session):
             facts.append(_fact(outcome))
-            if outcome.reason and not (out / collection.RUNS).exists():
+            if outcome.reason and not (out / experiments.RUNS).exists():
                 raise RunError(outcome.reason)
-            report = _write(out, settings, facts, command)
-        return report if tasks else _write(out, settings, facts, command)
+            _write(out, settings, facts, session.command)
+        return _write(out, settings, facts, session.command)
 
 
-def directory_name(setting: Setting) -> str:
-    """What the directory of a setting is called."""
-    return " ".join(f"{key}={value}" for key, value in setting.values.items()).replace("/", "_")
+def parse(name: str, words: Sequence[str]) -> list[Setting]:
+    """Return every combination of the values in `words`. Raises ConfigError."""
+    axes = split_words(words)
+    for key, texts in axes.items():
+        if len({str(read(text)) for text in texts}) < len(texts):
+            raise ConfigError(f"{key}={','.join(texts)} repeats a value: drop it")
+    if "seed" in axes and len(axes["seed"]) > 1:
+        raise ConfigError("seeds are not swept by seed=a,b: give their number with --seeds")
+    swept = [key for key, values in axes.items() if len(values) > 1]
+    settings = []
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        config = load(name, [f"{key}={value}" for key, value in chosen.items()], strict=False)
+        settings.append(Setting({key: chosen[key] for key in swept}, config))
+    _refuse_without_effect(settings, axes)
+    return settings
 
 
-def _fact(outcome: collection.Outcome) -> dict[str, Any]:
-    """What a program took, or why it failed."""
+def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Sequence[str]]) -> None:
+    """A value for all settings must have an effect in one of them, and an axis in every one: else runs are repeated.
+
+    So `sc.update=none,direct sc.unroll=5` compares an arm with its baseline. Raises ConfigError.
+    """
+    for key, values in axes.items():
+        switches = [effects.switched_off(setting.config, key) for setting in settings]
+        if all(switches) or (any(switches) and len(values) > 1):
+            switch = next(filter(None, switches))
+            raise ConfigError(f"{key} has no effect with {switch}: leave it out, or sweep it apart")
+
+
+# Files
+
+
+def _fact(outcome: Outcome) -> dict[str, Any]:
+    rows = sum(len(run.seeds) for run in outcome.job)
     if outcome.reason:
-        return {"rows": outcome.task.rows, "failed": outcome.reason}
-    run_seconds = sum(summary["run_seconds"] for summary in outcome.summaries)
-    fact = {"rows": outcome.task.rows, "compile_seconds": outcome.summaries[0]["compile_seconds"]}
-    return fact | {"run_seconds": run_seconds, "env_steps_per_second": outcome.task.env_steps / run_seconds}
+        return {"rows": rows, "failed": outcome.reason}
+    seconds = sum(summary["run_seconds"] for summary in outcome.summaries)
+    fact = {"rows": rows, "compile_seconds": outcome.summaries[0]["compile_seconds"], "run_seconds": seconds}
+    return fact | {"env_steps_per_second": experiments.env_steps(outcome.job) / seconds}
 
 
 def _results(out: Path, settings: Sequence[Setting]) -> list[Result]:
-    """What each setting has reached, those of which no run is done left out. Raises RunError."""
+    """Read the result of each setting that has complete runs. Raises RunError."""
     results = []
     for setting in settings:
-        found = collection.read(out, Arm(directory_name(setting), setting.config))
+        found = experiments.read(out, setting.arm)
         if found is not None:
             lost = np.array([seed in found.lost for seed in found.seeds])
             results.append(Result(setting, found.seeds, found.curves, lost))
     return results
-
-
-# Files
 
 
 def _write(
@@ -101,46 +137,112 @@ def _write(
 ) -> dict[str, Any]:
     results = _results(out, settings)
     if not results:
-        raise RunError(f"no run of {out} has come so far as to be shown: see above")
-    replace_file(out / "sweep.csv", _table(_rows(results)))
-    replace_file(out / "curves.csv", _table(_curve_rows(results)))
-    replace_file(out / "sweep.png", draw(results))
-    reached = [
-        {**result.setting.values, **summarise(result.curves), "lost": int(result.lost.sum())} for result in results
-    ]
-    report = {"command": command, "settings": reached, "programs": list(facts)}
-    text = json.dumps(report, indent=2, allow_nan=False)
-    replace_file(out / "sweep.json", f"{text}\n".encode())
-    return report
-
-
-def _rows(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    """One row per setting and seed."""
+        raise RunError(f"no run of {out} is complete: see above")
+    head = [*settings[0].values, "seed"]
+    scores, points = [[*head, "final_return", "auc", "lost"]], [[*head, "env_steps", "episode_return"]]
     for result in results:
         curves, finals = carried_forward(result.curves.returns), final_returns(result.curves)
-        for i, (seed, final) in enumerate(zip(result.seeds, finals, strict=True)):
-            known = curves[i][np.isfinite(curves[i])]
-            scores = {"final_return": _cell(final), "auc": _cell(known.mean()) if len(known) else ""}
-            yield {**result.setting.values, "seed": seed, **scores, "lost": int(result.lost[i])}
-
-
-def _curve_rows(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    """One row per setting, seed and log point."""
-    rows = ((result, *row) for result in results for row in zip(result.seeds, result.curves.returns, strict=True))
-    for result, seed, returns in rows:
-        head = {**result.setting.values, "seed": seed}
-        for step, value in zip(result.curves.env_steps, returns, strict=True):
-            yield {**head, "env_steps": step, "episode_return": _cell(value)}
+        for i, seed in enumerate(result.seeds):
+            row, known = [*result.setting.values.values(), str(seed)], curves[i][np.isfinite(curves[i])]
+            auc = _cell(known.mean()) if len(known) else ""
+            scores.append([*row, _cell(finals[i]), auc, str(int(result.lost[i]))])
+            steps = zip(result.curves.env_steps, result.curves.returns[i], strict=True)
+            points += [[*row, str(step), _cell(value)] for step, value in steps]
+    reached = [{**x.setting.values, **summarise(x.curves), "lost": int(x.lost.sum())} for x in results]
+    report = {"command": command, "settings": reached, "programs": list(facts)}
+    text = json.dumps(report, indent=2, allow_nan=False)
+    files = {"sweep.csv": to_csv(scores), "curves.csv": to_csv(points), "sweep.png": draw(results)}
+    replace_files({out / name: data for name, data in files.items()})
+    replace_file(out / "sweep.json", f"{text}\n".encode())
+    return report
 
 
 def _cell(value: float) -> str:
     return f"{value:.7g}" if np.isfinite(value) else ""
 
 
-def _table(rows: Iterator[dict[str, Any]]) -> bytes:
-    first = next(rows)
-    buffer = io.StringIO(newline="")
-    writer = csv.DictWriter(buffer, list(first), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([first, *rows])
-    return buffer.getvalue().encode()
+# The picture
+
+
+def draw(results: Sequence[Result]) -> bytes:
+    """Draw final returns as PNG: a line over one swept number, heat maps over two, and learning curves over none."""
+    swept = list(results[0].setting.values)
+    numeric = [key for key in swept if all(_number(result.setting.values[key]) is not None for result in results)][:2]
+    panels: dict[str, list[Result]] = {}
+    for result in results:
+        rest = [f"{key}={value}" for key, value in result.setting.values.items() if key not in numeric]
+        panels.setdefault(" ".join(rest), []).append(result)
+    figure = _heat_maps(panels, numeric) if len(numeric) == 2 else _lines(panels, numeric)
+    return plots.encode(figure, "png")
+
+
+def score(result: Result) -> tuple[float, float, float]:
+    """Return the mean over seeds of the final return, and its interval; of a single seed both ends are the mean."""
+    finals = final_returns(result.curves)
+    known = finals[np.isfinite(finals) & ~result.lost]
+    if not len(known):
+        return np.nan, np.nan, np.nan
+    centre = float(known.mean())
+    low, high = statistics.bootstrap_interval(known, confidence=CONFIDENCE) or (centre, centre)
+    return centre, float(low), float(high)
+
+
+def _heat_maps(panels: dict[str, list[Result]], keys: Sequence[str]) -> Figure:
+    """Over two numbers, one map for each combination of the other settings."""
+    figure = Figure(figsize=(6 * len(panels), 4.5), layout="constrained")
+    for axes, (title, group) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        _heat_map(axes, group, keys, title)
+    return figure
+
+
+def _lines(panels: dict[str, list[Result]], keys: Sequence[str]) -> Figure:
+    """Over one number, or over the steps of training, one line for each combination of the other settings."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for i, (title, group) in enumerate(panels.items()):
+        if keys:
+            _line(axes, group, keys[0], title, plots.color(i))
+        else:
+            plots.draw_curves(axes, group[0].curves, title, plots.color(i))
+    if not keys:
+        axes.set(ylabel=plots.RETURN)
+        plots.over_steps(axes)
+    plots.plain(axes)
+    num_seeds = len(next(iter(panels.values()))[0].curves.returns)
+    figure.suptitle(plots.spread(num_seeds), fontsize="medium")
+    if any(panels):
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
+    return figure
+
+
+def _line(axes: Axes, group: Sequence[Result], key: str, label: str, color: str) -> None:
+    """Final return over one number, mean over seeds with its interval."""
+    points = sorted((_number(result.setting.values[key]), *score(result)) for result in group)
+    x, centre, low, high = (np.array(column, float) for column in zip(*points, strict=True))
+    axes.errorbar(x, centre, yerr=[centre - low, high - centre], label=label, color=color, marker="o", capsize=3)
+    if (x > 0).all() and len(x) > 2 and x[-1] / x[0] >= 10:
+        axes.set_xscale("log")
+    axes.set(xlabel=key, ylabel="final return")
+
+
+def _heat_map(axes: Axes, group: Sequence[Result], keys: Sequence[str], title: str) -> None:
+    """Final return over two numbers: the mean as colour and text, with half the width of its interval."""
+    columns, rows = (sorted({result.setting.values[key] for result in group}, key=float) for key in keys)
+    grid = np.full((len(rows), len(columns)), np.nan)
+    for result in group:
+        at = rows.index(result.setting.values[keys[1]]), columns.index(result.setting.values[keys[0]])
+        centre, low, high = score(result)
+        grid[at] = centre
+        label = f"{centre:.3g}\n±{(high - low) / 2:.2g}"
+        box = {"facecolor": "white", "alpha": 0.7, "linewidth": 0}  # readable on the darkest colour
+        axes.text(at[1], at[0], label, ha="center", va="center", fontsize="small", bbox=box)
+    image = axes.imshow(grid, origin="lower", aspect="auto", cmap="YlGn")
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set(title=title, xlabel=keys[0], ylabel=keys[1])
+    axes.figure.colorbar(image, ax=axes, label="final return")
+
+
+def _number(text: str) -> float | None:
+    value = read(text)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

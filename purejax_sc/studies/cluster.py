@@ -1,14 +1,14 @@
-"""Programs of a study on the workers of a Dask cluster, one task each, in files that all of them see."""
+"""Programs of a study on the workers of a Dask cluster, one job each, in files that all of them see."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from purejax_sc.config import ConfigError, from_tree, to_tree
 from purejax_sc.results.files import RunError
-from purejax_sc.runs.collection import Outcome, Task, do, is_done, note
-from purejax_sc.runs.parts import Part
-from purejax_sc.runs.progress import Progress
+from purejax_sc.runs.directory import Run
+from purejax_sc.runs.experiments import Job, Outcome, do
+from purejax_sc.runs.fit import Session
 
 
 def connect(address: str) -> Any:
@@ -23,33 +23,26 @@ def connect(address: str) -> Any:
         raise ConfigError(f"--cluster {address}: no scheduler answers there: start one") from None
 
 
-def carry_out(tasks: Sequence[Task], client: Any, progress: Progress) -> Iterator[Outcome]:
-    """Do tasks on a cluster, and yield the outcome of each. If a worker is lost, another one resumes its task."""
+def carry_out(jobs: Sequence[Job], client: Any, say: Callable[[str], None]) -> Iterator[Outcome]:
+    """Do jobs on a cluster, and yield the outcome of each. If a worker is lost, another one resumes its job."""
     from distributed import as_completed
 
-    for task in tasks:
-        note(task)
-    progress.say(f"{len(tasks)} program(s) for {len(client.scheduler_info()['workers'])} worker(s)")
-    known = {client.submit(work, as_tree(task), key=f"{task.home}"): task for task in tasks}
+    say(f"{len(jobs)} program(s) for {len(client.scheduler_info()['workers'])} worker(s)")
+    known = {client.submit(work, as_tree(job), key=str(job[0].out)): job for job in jobs}
     for future in as_completed(list(known)):
         reason = str(future.exception()) if future.status == "error" else None
         future.release()  # else the end of a worker that did it would have it done again
-        progress.say(f"{known[future].home}: {reason or 'done'}")
+        say(f"{known[future][0].out}: {reason or 'done'}")
         yield Outcome(known[future], [], reason)
 
 
-def as_tree(task: Task) -> dict[str, Any]:
-    """A task in plain values, which do not depend on what a worker has imported."""
-    parts = [(to_tree(part.config), part.seeds, str(part.out.resolve())) for part in task.parts]
-    return {"home": str(task.home.resolve()), "parts": parts}
+def as_tree(job: Job) -> list[Any]:
+    """Return a job as plain values, which do not depend on what a worker has imported."""
+    return [(to_tree(run.config), run.seeds, str(run.out.resolve())) for run in job]
 
 
-def work(tree: dict[str, Any]) -> None:
-    """Do a task, on a worker. Its results are files. Raises RunError with the reason for which it failed."""
-    parts = [Part(from_tree(config), seeds, Path(out)) for config, seeds, out in tree["parts"]]
-    task = Task(parts, Path(tree["home"]))
-    if is_done(task):  # by a worker that was lost before it said so
-        return
-    reason = do(task).reason
+def work(tree: list[Any]) -> None:
+    """Do a job, on a worker. Its results are files. Raises RunError with the reason for which it failed."""
+    reason = do([Run(from_tree(config), seeds, Path(out)) for config, seeds, out in tree], Session()).reason
     if reason:
         raise RunError(reason)

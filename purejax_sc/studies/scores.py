@@ -3,7 +3,7 @@
 import csv
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ from purejax_sc.games import engine_match
 from purejax_sc.results.compare import Task, areas, final_returns_on
 from purejax_sc.results.files import replace_file
 from purejax_sc.results.statistics import iqm
-from purejax_sc.runs.collection import Reached
-from purejax_sc.runs.progress import Progress
+from purejax_sc.runs.experiments import Results
 from purejax_sc.studies.study_file import GamesFile
 from purejax_sc.tabular import study as tabular
 
@@ -26,7 +25,7 @@ AGGREGATES: dict[str, Any] = {"median": np.median, "mean": np.mean, "iqm": iqm}
 GAMES = "games.json"  # in a run directory: shares of wins of its agents
 
 
-def of_runs(tasks: Mapping[str, Task], reached: Mapping[str, Mapping[str, Reached]]) -> Scores:
+def of_runs(tasks: Mapping[str, Task], reached: Mapping[str, Mapping[str, Results]]) -> Scores:
     """Score runs by `auc`, a seed's mean return over the task's range, and `final`, that over its last tenth."""
     scores: Scores = {}
     for env, task in tasks.items():
@@ -64,18 +63,18 @@ def add_human(scores: Scores) -> None:
         }
 
 
-def play(reached: Reached, asked: GamesFile, progress: Progress) -> None:
+def play(reached: Results, asked: GamesFile, say: Callable[[str], None]) -> None:
     """Let the agents of an arm play the games that they have not played yet. Raises RunError and ConfigError."""
     for directory, simulations in itertools.product(reached.directories, asked.simulations):
         key, known = _key(asked, simulations), _played(directory)
         if key not in known:
             name = f"{directory}:{simulations}"
-            found, _ = engine_match.against_engine([name], asked.engine, MatchOptions(asked.games), progress.say)
+            found, _ = engine_match.against_engine([name], asked.engine, MatchOptions(asked.games), say)
             rates = {row["seed"]: row["wins"] / row["counted"] for row in found["seeds"] if row["counted"]}
             replace_file(directory / GAMES, f"{json.dumps(known | {key: rates}, indent=1)}\n".encode())
 
 
-def add_games(scores: Scores, reached: Mapping[str, Mapping[str, Reached]], asked: GamesFile) -> None:
+def add_games(scores: Scores, reached: Mapping[str, Mapping[str, Results]], asked: GamesFile) -> None:
     """Add `win_` and the number of simulations: the share of games against the engine that each seed won."""
     for env, row in reached.items():
         for arm, each in row.items():

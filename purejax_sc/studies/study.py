@@ -2,24 +2,21 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from purejax_sc.results.compare import Run, Task, make_task
 from purejax_sc.results.files import replace_file, replace_files, to_csv
-from purejax_sc.runs import collection
-from purejax_sc.runs.collection import Arm, Reached
-from purejax_sc.runs.progress import SILENT, Progress
-from purejax_sc.runs.train import FACTORIES, Factories
+from purejax_sc.runs import experiments
+from purejax_sc.runs.experiments import Arm, Results
+from purejax_sc.runs.fit import DEFAULTS, Session
 from purejax_sc.studies import claims, cluster, figure, report
 from purejax_sc.studies import scores as scoring
 from purejax_sc.studies.claims import Verdict
 from purejax_sc.studies.scores import Scores
 from purejax_sc.studies.study_file import Study
 from purejax_sc.tabular import study as tabular
-from purejax_sc.training.sharding import Placement
 
 NOTE, TABULAR = "study.json", "tabular"  # what tells of which study the directory is; folder of tabular tasks
 
@@ -33,52 +30,42 @@ class Findings(NamedTuple):
     """
 
     tasks: dict[str, Task]
-    reached: dict[str, dict[str, Reached]]
+    reached: dict[str, dict[str, Results]]
     scores: Scores
     verdicts: list[Verdict]
     failed: dict[str, str]
     left: int
 
 
-def run(
-    study: Study,
-    out: Path,
-    placement: Placement | None = None,
-    progress: Progress = SILENT,
-    command: str | None = None,
-    compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
-    address: str | None = None,
-    factories: Factories = FACTORIES,
-) -> Findings:
+def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | None = None) -> Findings:
     """Do what is missing of a study in the directory `out`, and write its report there after every program.
 
     study:   of one size; with more seeds or arms than before, these are added to those that are there.
     address: of a Dask cluster whose workers do the programs; None does them here, one after the other.
 
     A program that fails is marked and does not stop the others. Raises ConfigError and RunError before anything is
-    begun, and KeyboardInterrupt when the process is asked to stop; the same call resumes. The other arguments are those
-    of `runs.train`.
+    begun, and KeyboardInterrupt when the process is asked to stop; the same call resumes.
     """
     arms = [Arm(f"{env}/{arm}", config) for env, row in study.configs.items() for arm, config in row.items()]
     with (
         cluster.connect(address) if address else nullcontext() as client,
-        collection.directory(out, True, NOTE),
+        experiments.directory(out, True, NOTE),
     ):
-        tasks = collection.plan(out, arms, study.seeds, placement)
-        replace_file(out / NOTE, _note(study, command))
+        jobs = experiments.plan(out, arms, study.seeds, session)
+        replace_file(out / NOTE, _note(study, session.command))
         failed: dict[str, str] = {}
-        here = collection.carry_out(tasks, placement, progress, command, compiling, factories)
-        for number, outcome in enumerate(cluster.carry_out(tasks, client, progress) if client else here):
+        here = experiments.carry_out(jobs, session)
+        for number, outcome in enumerate(cluster.carry_out(jobs, client, session.say) if client else here):
             if outcome.reason is not None:
-                runs = (part.out.parent for part in outcome.task.parts)
+                runs = (run.out.parent for run in outcome.job)
                 failed |= {f"{run.parent.name}/{run.name}": outcome.reason for run in runs}
-            _write(study, out, command, failed, len(tasks) - number - 1)
+            _write(study, out, session.command, failed, len(jobs) - number - 1)
         if study.file.tabular:
-            _run_tabular(study, out / TABULAR, progress, command)
+            _run_tabular(study, out / TABULAR, session)
         if study.file.games:
             for each in (each for row in _reached(study, out).values() for each in row.values()):
-                scoring.play(each, study.file.games, progress)
-        return _write(study, out, command, failed, 0)
+                scoring.play(each, study.file.games, session.say)
+        return _write(study, out, session.command, failed, 0)
 
 
 def find(study: Study, out: Path, failed: dict[str, str] | None = None, left: int = 0) -> Findings:
@@ -101,7 +88,7 @@ def _note(study: Study, command: str | None) -> bytes:
     return f"{json.dumps(tree, indent=1)}\n".encode()
 
 
-def _run_tabular(study: Study, out: Path, progress: Progress, command: str | None) -> None:
+def _run_tabular(study: Study, out: Path, session: Session) -> None:
     """Run the tabular tasks in one go, which takes minutes, unless they are there with as many seeds."""
     asked, summary = study.file.tabular, out / "summary.json"
     assert asked is not None
@@ -109,19 +96,19 @@ def _run_tabular(study: Study, out: Path, progress: Progress, command: str | Non
         return
     shutil.rmtree(out, ignore_errors=True)  # of fewer seeds, or of a kill
     words = [*asked.words.split(), f"updates={','.join(study.arms)}"]
-    tabular.run(asked.tasks, words, out, study.seeds, progress.say, command)
+    tabular.run(asked.tasks, words, out, study.seeds, session.say, session.command)
 
 
-def _reached(study: Study, out: Path) -> dict[str, dict[str, Reached]]:
+def _reached(study: Study, out: Path) -> dict[str, dict[str, Results]]:
     """Environment -> arm -> its runs that are done. Raises RunError for damaged files."""
-    reached: dict[str, dict[str, Reached]] = {}
+    reached: dict[str, dict[str, Results]] = {}
     for env, row in study.configs.items():
-        found = {arm: collection.read(out, Arm(f"{env}/{arm}", config)) for arm, config in row.items()}
+        found = {arm: experiments.read(out, Arm(f"{env}/{arm}", config)) for arm, config in row.items()}
         reached[env] = {arm: each for arm, each in found.items() if each is not None}
     return reached
 
 
-def _task(env: str, row: dict[str, Reached]) -> Task:
+def _task(env: str, row: dict[str, Results]) -> Task:
     return make_task(env, [Run(arm, env, arm, x.curves, float(x.curves.env_steps[-1])) for arm, x in row.items()])
 
 

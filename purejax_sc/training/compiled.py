@@ -1,14 +1,12 @@
-"""A compiled run, whichever driver compiled it, and the loop over its log points."""
+"""Compiled runs, whichever driver compiled them, and their log points."""
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from purejax_sc.config import Config
 from purejax_sc.training.train_state import AnyState
 
 CURE = "replay.capacity, train.batch_sequences, train.num_envs, the widths of the network or the number of seeds"
@@ -34,31 +32,29 @@ class Program(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What is known at one log point. `metrics` holds a [rows] array per name, for the rows that were asked for."""
+    """A log point, as `on_log` callbacks get it.
 
+    seeds:       one per row.
+    update:      updates so far, of each seed.   env_steps: environment steps so far, of each seed.
+    fraction:    of the run that is done.
+    wall_time:   seconds since the run began, without the time between its parts.
+    run_seconds: seconds that the devices needed, for all rows together.
+    metrics:     name -> [seeds].
+    """
+
+    seeds: list[int]
     update: int
     env_steps: int
+    fraction: float
     wall_time: float
+    run_seconds: float
     metrics: dict[str, np.ndarray]
 
-
-def points(
-    program: Program, config: Config, num_rows: int, states: AnyState, done: int = 0, wall_seconds: float = 0.0
-) -> Iterator[tuple[int, float, Point, AnyState]]:
-    """Run to the end from states after `done` iterations, which took `wall_seconds`.
-
-    Yields (iterations done, seconds that the devices needed, Point, states) at each log point. The states are
-    donated to the next chunk.
-    """
-    begin = time.perf_counter() - wall_seconds
-    for n in chunk_sizes(config.num_iterations, config.train.log_points, done):
-        start = time.perf_counter()
-        states, metrics = jax.block_until_ready(program.chunk(states, n))
-        now = time.perf_counter()
-        done += n
-        update, env_steps = done * config.updates_per_iteration, done * config.steps_per_iteration
-        rows = {name: values[:num_rows] for name, values in jax.device_get(metrics).items()}
-        yield done, now - start, Point(update, env_steps, now - begin, _tidy(rows, n)), states
+    def of(self, rows: slice) -> "Point":
+        """Return the log point of some rows, with their share of the devices' time."""
+        seeds = self.seeds[rows]
+        metrics = {name: values[rows] for name, values in self.metrics.items()}
+        return self._replace(seeds=seeds, run_seconds=self.run_seconds * len(seeds) / len(self.seeds), metrics=metrics)
 
 
 def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int]:
@@ -74,11 +70,13 @@ def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int
     return [after - before for before, after in itertools.pairwise(left)]
 
 
-def _tidy(metrics: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
-    """Episodes first, as means per episode and a count; then the losses' parts, the loss, and the rest.
+def log_metrics(metrics: dict[str, Any], n: int, num_rows: int) -> dict[str, np.ndarray]:
+    """Order the metrics of a chunk of n iterations for its log point, for the first rows of the program.
 
-    With two players the return is not that of episodes of training, but what the judge says.
+    Episodes come first, as means per episode and a count; then the terms of the loss, the loss, and the rest. With two
+    players the return is not that of training episodes, but the result against the judge.
     """
+    metrics = {name: values[:num_rows] for name, values in jax.device_get(metrics).items()}
     count = metrics["episode_count"]
     some = np.where(count > 0, count, np.nan)
     first = ["episode_return", "episode_length"]
@@ -87,6 +85,6 @@ def _tidy(metrics: dict[str, np.ndarray], n: int) -> dict[str, np.ndarray]:
     names = [*first, *sorted(sums.keys() - set(first))]
     episodes = {name: known[name] for name in names}
     rest = {name for name in metrics.keys() - {*names, "episode_count"} if not name.endswith("_sum")}
-    # the parts before their sum, so that the guard names the part that went wrong first
+    # terms before their sum, so that the first non-finite one is named
     order = sorted(rest, key=lambda name: (0 if name.startswith("loss_") else 1 if name == "loss" else 2, name))
     return episodes | {"episodes": np.rint(count * n)} | {name: metrics[name] for name in order}

@@ -14,7 +14,7 @@ from purejax_sc.config import from_tree
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.evaluation import evaluate, players
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents
-from purejax_sc.runs.checkpoint import Agents
+from purejax_sc.runs.agents import Agents
 from purejax_sc.types import Env
 
 REAL = SearchOptions(64, dynamics="environment")

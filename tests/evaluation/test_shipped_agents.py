@@ -5,8 +5,7 @@ import pytest
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, evaluation_config
 from purejax_sc.evaluation.matches import MatchOptions, round_robin
-from purejax_sc.runs.checkpoint import load_agents
-from purejax_sc.runs.shipped import find_agent
+from purejax_sc.runs.agents import find_agent, load_agents
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -9,8 +9,9 @@ from purejax_sc import networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config
 from purejax_sc.envs import make_env
-from purejax_sc.runs.checkpoint import Agents, Checkpoints
-from purejax_sc.training.sharding import make_layout
+from purejax_sc.runs import checkpoint
+from purejax_sc.runs.agents import Agents
+from purejax_sc.runs.directory import Run
 from purejax_sc.training.train_state import TrainState
 from purejax_sc.types import Env
 
@@ -33,10 +34,10 @@ def two_minds(config: Config, seeds: tuple[int, ...] = (3, 4), env: Env | None =
 
 def save(agents: Agents, directory: Path) -> Path:
     """A directory with a checkpoint as `train` writes it, for whoever needs its learner only."""
-    layout = make_layout(len(agents.seeds), 1, "vmap")
     states = TrainState(agents.learner, (), (), (), (), jax.random.split(jax.random.key(0), len(agents.seeds)))
     directory.mkdir(parents=True, exist_ok=True)
-    Checkpoints(directory, agents.config, layout, agents.seeds).save(0, states, 0.0, rows="")
+    facts = {"run_seconds": 0.0, "metrics": "", "program": ["."], "replaced": []}
+    checkpoint.save(Run(agents.config, agents.seeds, directory), 0, states, facts)
     return directory
 
 

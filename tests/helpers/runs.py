@@ -10,15 +10,14 @@ import jax.numpy as jnp
 import pytest
 
 from purejax_sc import config
-from purejax_sc.runs.progress import Silent
-from purejax_sc.runs.train import Factories, train
+from purejax_sc.runs.fit import Factories, Session, train
 from purejax_sc.training import replay
 from purejax_sc.training.anakin import Trainer
 from purejax_sc.training.compiled import Point
 from purejax_sc.training.train_state import TrainState
 
 
-class Watch(Silent):
+class Watch:
     """Notes what is said in `said`, and calls `stop` at the log point of update `at`."""
 
     def __init__(self, at: int | None = None, stop: Callable[[], None] = lambda: signal.raise_signal(signal.SIGINT)):
@@ -28,9 +27,14 @@ class Watch(Silent):
     def say(self, text: str) -> None:
         self.said.append(text)
 
-    def advance(self, point: Point) -> None:
+    def __call__(self, point: Point) -> None:
         if point.update == self._at:
             self._stop()
+
+    @property
+    def session(self) -> Session:
+        """With the trainer that counts."""
+        return Session(say=self.say, on_log=self, factories=make_counter())
 
 
 def at_once() -> None:
@@ -73,13 +77,15 @@ def make_counter(bad_seed: int = -1, bad_after: int = 0) -> Factories:
     return Factories(make_trainer=lambda *_, **__: Trainer(init, iterate, lambda state: (state, {})))
 
 
-def count(out: Path, num_seeds: int = 2, overrides: Sequence[str] = (), **options: Any) -> dict[str, Any]:
+def count(
+    out: Path, num_seeds: int = 2, overrides: Sequence[str] = (), watch: Watch | None = None, **options: Any
+) -> dict[str, Any]:
     """A run of the counter: 16 iterations of one update in 4 log points."""
-    options = {"factories": make_counter()} | options
+    options = (watch or Watch()).session._asdict() | options
     return train(config.load("smoke", overrides), out, num_seeds, **options)
 
 
 def stop_counting(out: Path, at: int, **options: Any) -> None:
     """A run of the counter that is asked to stop at an update."""
     with pytest.raises(KeyboardInterrupt):
-        count(out, progress=Watch(at), **options)
+        count(out, watch=Watch(at), **options)

@@ -10,7 +10,7 @@ from helpers.runs import Watch
 from purejax_sc import config
 from purejax_sc.cli.commands import main
 from purejax_sc.config import Config
-from purejax_sc.runs.train import train
+from purejax_sc.runs.fit import train
 
 SMOKE = ["smoke", "checkpoint.updates=4"]  # 16 updates in 4 log points
 
@@ -33,7 +33,7 @@ def stopped_half(tmp_path_factory: pytest.TempPathFactory, small: Config) -> Pat
     """The same run, begun by `resume` where there was nothing, and stopped by Ctrl-C after half of its updates."""
     out = tmp_path_factory.mktemp("half") / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(small, out, num_seeds=2, resume=True, progress=Watch(at=8))
+        train(small, out, num_seeds=2, resume=True, on_log=Watch(at=8))
     assert [int(row["update"]) for row in table(out)[::2]] == [4, 8]
     return out
 

@@ -12,8 +12,8 @@ from purejax_sc.agent.consistency import UPDATES
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results.curves import Curves
-from purejax_sc.runs.grid import Result, as_program, parse, programs
-from purejax_sc.runs.sweep_plot import draw, score
+from purejax_sc.runs.fit import as_program, program_of
+from purejax_sc.runs.sweep import Result, draw, parse, score
 from purejax_sc.types import Gates
 
 GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]
@@ -65,16 +65,16 @@ def test_a_row_equals_the_run_of_its_setting(smoke: Path, tmp_path: Path) -> Non
 
 def test_other_settings_are_a_program_each() -> None:
     settings = parse("smoke", ["sc.unroll=2,3", "hyper.learning_rate=1e-3,1e-2", "train.env_steps=2048"])
-    assert [setting.label for setting in settings[:2]] == ["unroll=2 learning_rate=1e-3", "unroll=2 learning_rate=1e-2"]
-    groups = programs(settings)
-    assert [[s.config.sc.unroll for s in group] for group in groups] == [[2] * 2, [3] * 2]
+    assert [x.arm.name for x in settings[:1]] == ["sc.unroll=2 hyper.learning_rate=1e-3"]
+    programs = [program_of(setting.config) for setting in settings]
+    assert [programs.index(program) for program in programs] == [0, 0, 2, 2]
     assert all(setting.config.train.env_steps == 2048 for setting in settings)
 
 
 def test_updates_are_rows_of_one_program() -> None:
     settings = parse("smoke", ["sc.update=none,dyna,direct", "hyper.learning_rate=1e-3,1e-2"])
-    (group,) = programs(settings)
-    config, hypers = as_program([setting.config for setting in group])
+    assert len({program_of(setting.config) for setting in settings}) == 1
+    config, hypers = as_program([setting.config for setting in settings])
     assert config.sc.update == "dyna"  # any that is not the baseline: its gates are replaced
     assert [hyper.gates for hyper in hypers[::2]] == [Gates(0, 0, 0), UPDATES["dyna"], UPDATES["direct"]]
     assert [hyper.sc_weight for hyper in hypers[::2]] == [0, 0.25, 0.25]

@@ -17,11 +17,11 @@ from purejax_sc.envs import make_env
 from purejax_sc.results import statistics
 from purejax_sc.results.curves import COLUMNS, read_curves, summarise
 from purejax_sc.results.files import RunError, replace_file
-from purejax_sc.runs.train import Factories, NonFiniteError, train
+from purejax_sc.runs.fit import Factories, NonFiniteError, train
 from purejax_sc.training import anakin
 from purejax_sc.training.compiled import chunk_sizes
 
-FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints", "checkpoints.json", ".lock"}
+FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints", ".lock"}
 
 
 def test_smoke_run_leaves_every_file(whole: Path, small: Config) -> None:
@@ -123,7 +123,7 @@ def test_non_finite_metric_is_one_line(capsys, tmp_path: Path) -> None:
 
 def test_interrupted_run_keeps_whole_rows(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        count(tmp_path / "run", num_seeds=1, progress=Watch(at=8, stop=at_once))
+        count(tmp_path / "run", num_seeds=1, watch=Watch(at=8, stop=at_once))
     assert len(read_rows(tmp_path / "run")) == 2
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"
     assert not list((tmp_path / "run").glob("checkpoints/[0-9]*"))
@@ -132,21 +132,20 @@ def test_interrupted_run_keeps_whole_rows(tmp_path: Path) -> None:
 def test_a_request_to_stop_is_answered_at_the_next_log_point(tmp_path: Path) -> None:
     watch = Watch(at=8)
     with pytest.raises(KeyboardInterrupt):
-        count(tmp_path / "run", num_seeds=1, progress=watch)
+        count(tmp_path / "run", num_seeds=1, watch=watch)
     assert "stopping at the next log point; once more stops at once" in watch.said
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"
     assert [path.name for path in tmp_path.glob("run/checkpoints/[0-9]*")] == ["8"]
 
 
-def test_a_run_with_parts_of_its_own_says_so_and_is_taken_for_no_other(tmp_path: Path, small: Config) -> None:
+def test_a_run_with_own_factories_is_taken_for_no_other(tmp_path: Path, small: Config) -> None:
     watch, out = Watch(at=8), tmp_path / "run"
     own = Factories(make_trainer=partial(anakin.make_trainer, env=make_env(small)))
     with pytest.raises(KeyboardInterrupt):
-        train(small, out, progress=watch, factories=own)
-    assert watch.said[0].startswith("parts of its own (make_trainer) build this run")
-    with pytest.raises(RunError, match=r"was built with parts of its own \(make_trainer\), which its"):
+        train(small, out, say=watch.say, on_log=watch, factories=own)
+    with pytest.raises(RunError, match=r"was built with own factories \(make_trainer\)"):
         train(small, out, resume=True)
-    with pytest.warns(match=r"was built with parts of its own \(make_trainer\): here is what its configuration names"):
+    with pytest.warns(match=r"was built with own factories \(make_trainer\): here is what its configuration names"):
         load_agent(out)
 
 

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 from helpers.files import table
-from helpers.runs import Watch, at_once, make_counter
+from helpers.runs import Watch, at_once
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results.files import RunError
-from purejax_sc.runs import collection
-from purejax_sc.runs.collection import Outcome, Task
-from purejax_sc.runs.parts import Part
+from purejax_sc.runs import experiments
+from purejax_sc.runs.directory import Run
+from purejax_sc.runs.experiments import Job, Outcome
+from purejax_sc.runs.fit import Session
 from purejax_sc.studies import cluster, scores, study
 from purejax_sc.studies.study_file import GamesFile, Study, load_study
 
 FILES = {
     "study.json",
     "runs",
-    "programs",
     "figure.png",
     "figure.svg",
     "claims.csv",
@@ -41,11 +41,10 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def counted(out: Path, seeds: int = 2, progress=None, factories=None, **parts) -> study.Findings:
+def counted(out: Path, seeds: int = 2, watch: Watch | None = None, **parts) -> study.Findings:
     """The same study with a trainer that counts."""
     loaded = load_study("smoke", seeds=seeds, **parts)
-    how = {"progress": progress} if progress else {}
-    return study.run(loaded, out, factories=factories or make_counter(), **how)
+    return study.run(loaded, out, (watch or Watch()).session)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -94,23 +93,23 @@ def test_a_study_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_p
     counted(tmp_path / "whole", envs=["Catch"])
     for at in (4, 12):
         with pytest.raises(KeyboardInterrupt):
-            counted(tmp_path / "parts", envs=["Catch"], progress=Watch(at, at_once))
-    counted(tmp_path / "parts", envs=["Catch"])
-    for arm in ("none", "direct"):
-        assert table(tmp_path / "whole/runs/Catch" / arm / "0-1") == table(tmp_path / "parts/runs/Catch" / arm / "0-1")
+            counted(tmp_path / "parts", watch=Watch(at, at_once))
+    counted(tmp_path / "parts")
+    for run in (tmp_path / "whole/runs").glob("*/*/0-1"):
+        assert table(run) == table(tmp_path / "parts" / run.relative_to(tmp_path / "whole"))
     for name in ("scores.csv", "claims.csv"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
 
 
 def test_what_fails_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch) -> None:
-    train_parts = collection.train_parts
+    fit = experiments.fit
 
-    def fails(parts, *rest):
-        if "Catch" in str(parts[0].out):
+    def fails(runs, session):
+        if "Catch" in str(runs[0].out):
             raise RunError("no room <here>")
-        return train_parts(parts, *rest)
+        return fit(runs, session)
 
-    monkeypatch.setattr(collection, "train_parts", fails)
+    monkeypatch.setattr(experiments, "fit", fails)
     found = counted(tmp_path / "out")
     assert found.failed == {"Catch/none": "no room <here>", "Catch/direct": "no room <here>"}
     assert list(found.tasks) == ["CartPole"]
@@ -195,18 +194,18 @@ def test_tasks_are_done_by_workers_and_those_that_fail_say_why(tmp_path: Path, m
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'purejax-sc[cluster]'")
     done = []
 
-    def do(task: Task) -> Outcome:
-        done.append(task.parts[0].out)
-        return Outcome(task, [], "no room" if "direct" in str(task.home) else None)
+    def do(job: Job, session: Session) -> Outcome:
+        done.append(job[0].out)
+        return Outcome(job, [], "no room" if "direct" in str(job[0].out) else None)
 
     monkeypatch.setattr(cluster, "do", do)
     configs = load_study("smoke").configs["Catch"]
-    tasks = [Task([Part(config, [0], tmp_path / arm)], tmp_path / arm) for arm, config in configs.items()]
+    jobs = [[Run(config, [0], tmp_path / arm)] for arm, config in configs.items()]
     with (
         distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as local,
         cluster.connect(local.scheduler_address) as client,
     ):
-        outcomes = {outcome.task.home.name: outcome.reason for outcome in cluster.carry_out(tasks, client, Watch())}
+        outcomes = {outcome.job[0].out.name: outcome.reason for outcome in cluster.carry_out(jobs, client, print)}
     assert outcomes == {"none": None, "direct": "no room"}
     assert sorted(done) == [tmp_path / "direct", tmp_path / "none"]
 
@@ -216,7 +215,7 @@ def test_a_task_that_fails_on_a_worker_says_why(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/note.txt").write_text("not a run")
     with pytest.raises(RunError, match="not a run directory"):
-        cluster.work(cluster.as_tree(Task([Part(config, [0], tmp_path / "run")], tmp_path / "run")))
+        cluster.work(cluster.as_tree([Run(config, [0], tmp_path / "run")]))
 
 
 def test_no_cluster_is_said_in_a_line(tmp_path: Path, capsys) -> None:

@@ -10,7 +10,7 @@ from purejax_sc.config import Config, load
 from purejax_sc.envs import episodes, make_env
 from purejax_sc.evaluation import evaluate, players
 from purejax_sc.networks import make_model
-from purejax_sc.runs.checkpoint import Agents
+from purejax_sc.runs.agents import Agents
 from purejax_sc.training import compiled
 from purejax_sc.training.sharding import compile_program, make_layout, make_local_trainer
 

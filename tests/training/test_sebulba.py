@@ -19,8 +19,9 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
-from purejax_sc.runs.checkpoint import Checkpoints
-from purejax_sc.runs.train import Factories, train
+from purejax_sc.runs import checkpoint
+from purejax_sc.runs.directory import Run
+from purejax_sc.runs.fit import Factories, train
 from purejax_sc.training import actors, sebulba
 from purejax_sc.training.frames import Memory
 from purejax_sc.training.host_replay import HostReplay
@@ -232,17 +233,17 @@ def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, w
     replay = {"capacity": 4 * 6 * 8} | ({"file": str(tmp_path / "replay.bin")} if where == "file" else {})
     whole = plain(checkpoint={"updates": 2, "replay": where == "memory"}, replay=replay)
     with pytest.raises(KeyboardInterrupt):  # after the third log point, whose checkpoint is not written
-        counters.train(whole, tmp_path / "run", progress=Watch(at=6, stop=at_once))
+        counters.train(whole, tmp_path / "run", on_log=Watch(at=6, stop=at_once))
     program = make_driver(whole, resume=True).compile()
-    own = ("make_spec", "make_host_envs")  # of `counters`
-    checkpoints = Checkpoints(tmp_path / "run", whole, make_layout(1), [whole.seed], own_parts=own)
-    restored = checkpoints.restore(program.shapes, program.init, lambda text: None)
-    states, _ = program.chunk(restored.states, 1)  # which adds four rows
+    found = checkpoint.find([tmp_path / "run"], pytest.fail)
+    run = Run(whole, [whole.seed], tmp_path / "run")
+    states = checkpoint.restore([run], found, program.shapes, program.init, lambda text: None)
+    states, _ = program.chunk(states, 1)  # which adds four rows
     program.close()
     assert states.learner.updates.tolist() == [5]
     assert states.replay.size == (4 if where == "left out" else 16 + 4)
     watch = Watch()
-    summary = counters.train(whole, tmp_path / "run", resume=True, progress=watch)
+    summary = counters.train(whole, tmp_path / "run", resume=True, say=watch.say)
     assert "games on the host cannot be saved: their episodes begin anew" in watch.said
     assert summary["updates"] == 8
     assert len((tmp_path / "run/metrics.csv").read_text().splitlines()) == 5

@@ -11,7 +11,7 @@ from purejax_sc.config import Config, from_tree
 from purejax_sc.envs import episodes, make_env
 from purejax_sc.networks import make_model
 from purejax_sc.training import anakin
-from purejax_sc.training.compiled import points
+from purejax_sc.training.compiled import chunk_sizes, log_metrics
 from purejax_sc.training.sharding import compile_program, make_layout, make_local_trainer
 
 SMALL = {
@@ -32,12 +32,13 @@ def config(**changes: object) -> Config:
 
 
 def run(config: Config):
-    """The states after every log point, and the points."""
+    """The metrics of every log metrics, and the states after it."""
     layout = make_layout(1, config.train.data_shards)
     program = compile_program(make_local_trainer(config, layout), config, [0], [config.hyper], layout)
-    kept = []
-    for _, _, point, states in points(program, config, 1, program.init()):
-        kept.append((point, jax.device_get(states._replace(driver=(), key=()))))
+    kept, states = [], program.init()
+    for n in chunk_sizes(config.num_iterations, config.train.log_points):
+        states, metrics = program.chunk(states, n)
+        kept.append((log_metrics(metrics, n, 1), jax.device_get(states._replace(driver=(), key=()))))
     return kept
 
 
@@ -52,12 +53,12 @@ def equal(one, other) -> bool:
 
 def test_judging_changes_nothing_that_is_learned(judged) -> None:
     alone = run(config(arena={"games": 0}))
-    for (point, states), (unjudged, other) in zip(judged, alone, strict=True):
+    for (metrics, states), (unjudged, other) in zip(judged, alone, strict=True):
         assert equal(states.learner, other.learner)
-        assert point.metrics["loss"] == unjudged.metrics["loss"]
-        assert np.isnan(unjudged.metrics["episode_return"])
-        assert abs(point.metrics["episode_return"]) <= 1
-        assert abs(point.metrics["result_earlier"]) <= 1
+        assert metrics["loss"] == unjudged["loss"]
+        assert np.isnan(unjudged["episode_return"])
+        assert abs(metrics["episode_return"]) <= 1
+        assert abs(metrics["result_earlier"]) <= 1
 
 
 def test_the_earlier_agent_follows_for_its_share_of_the_run_and_then_stays(judged) -> None:

@@ -1,0 +1,125 @@
+"""Trained agents: of run directories, exported ones, and those that are shipped.
+
+An exported agent is a directory with config.yaml and agent.npz: the parameters that act, in half precision, by their
+place in the tree. A zip file has a checksum of each array.
+"""
+
+import io
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from purejax_sc import networks
+from purejax_sc.agent import muesli
+from purejax_sc.config import Config, ConfigError, from_tree, load
+from purejax_sc.envs import network_spec
+from purejax_sc.results.files import RunError, reason
+from purejax_sc.runs import checkpoint
+from purejax_sc.runs.directory import CHECKPOINTS, OLDER
+from purejax_sc.types import LearnerState, Params
+
+FILE = "agent.npz"
+_PACKAGE = Path(__file__).parent.parent
+AGENTS = _PACKAGE / "agents"
+if not AGENTS.is_dir():  # a checkout keeps them beside the benchmarks; the wheel carries them in the package
+    AGENTS = _PACKAGE.parent / "bench" / "agents"
+
+
+class Agents(NamedTuple):
+    """Agents of a run. learner: of every seed, each leaf with a leading axis [seeds]."""
+
+    config: Config
+    seeds: list[int]
+    learner: LearnerState
+
+
+def find_agent(name: str | Path) -> Path:
+    """Return a directory as it was given, or that of a shipped agent. Raises RunError."""
+    shipped = sorted(path.name for path in AGENTS.glob("*") if path.is_dir())
+    if Path(name).exists():
+        return Path(name)
+    if str(name) in shipped:
+        return AGENTS / name
+    known = f", or a shipped agent: {', '.join(shipped)}" if shipped else ""
+    raise RunError(f"{name} is no directory: give one that train or export wrote{known}")
+
+
+def row_of(seed: int | None, seeds: Sequence[int], name: object) -> int:
+    """Return the row of a seed among those of the run `name`; None is the first. Raises RunError for a missing one."""
+    if seed is None:
+        return 0
+    if seed not in seeds:
+        raise RunError(f"{name} has no seed {seed}: choose from {', '.join(map(str, seeds))}")
+    return list(seeds).index(seed)
+
+
+def load_agents(directory: Path, warn: Callable[[str], None]) -> Agents:
+    """Load the agents of a run's newest intact checkpoint, or an exported one. Raises RunError.
+
+    warn: is told which checkpoints are damaged.
+    """
+    if (directory / FILE).is_file():
+        return _load_exported(directory)
+    found = checkpoint.find([directory], warn, items=("learner",)) if directory.is_dir() else None
+    if found is None:
+        lack = f"holds no finished {CHECKPOINTS}/" if directory.is_dir() else "is no directory"
+        raise RunError(f"{directory} {lack}: give one that train or export wrote, or resume its run")
+    (facts,) = found
+    config, seeds = _config(directory, lambda: from_tree(facts["config"])), facts["seeds"]
+    if facts["replaced"]:
+        parts = ", ".join(facts["replaced"])
+        warn(f"{directory} was built with own factories ({parts}): here is what its configuration names instead")
+    step = directory.resolve() / CHECKPOINTS / str(facts["iterations"])
+    try:
+        learner = checkpoint.read_item(step / "learner", _shapes(config, len(seeds)), len(seeds))
+    except ValueError as error:  # of Orbax, for other shapes
+        raise RunError(f"{step} does not fit its configuration ({reason(error)}): {OLDER}") from None
+    return Agents(config, seeds, learner)
+
+
+def encode(params: Params) -> bytes:
+    """Return the file of an agent. params: of one seed, float32; they lose all but 11 bits of their digits."""
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {name: np.asarray(leaf).astype(np.float16) for name, leaf in _by_place(params).items()}
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _load_exported(directory: Path) -> Agents:
+    """Load the agent of a file. What only training needs is 0."""
+    path = directory / FILE
+    config = _config(directory, lambda: load(directory / "config.yaml"))
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name != "facts"}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path} is damaged ({reason(error)}): restore it from a copy") from None
+    nothing = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), _shapes(config, 1))
+    places = _by_place(nothing.params)
+    if {name: x.shape[1:] for name, x in places.items()} != {name: x.shape for name, x in arrays.items()}:
+        raise RunError(f"{path} does not fit its configuration: {OLDER}")
+    leaves = [arrays[name].astype(leaf.dtype)[None] for name, leaf in places.items()]
+    params = jax.tree.unflatten(jax.tree.structure(nothing.params), leaves)
+    return Agents(config, [config.seed], nothing._replace(params=params, target=params))
+
+
+def _config(directory: Path, read: Callable[[], Config]) -> Config:
+    try:
+        return read()
+    except ConfigError as error:
+        raise RunError(f"{directory} cannot be used: {error}; {OLDER}") from None
+
+
+def _shapes(config: Config, rows: int) -> LearnerState:
+    spec = network_spec(config)
+    learner = muesli.make_learner(config, networks.make_model(config, spec), spec)
+    shapes = jax.eval_shape(learner.init, jax.random.key(0))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((rows, *x.shape), x.dtype), shapes)
+
+
+def _by_place(tree: Any) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
