@@ -88,7 +88,7 @@ def test_devices_that_share_a_seed_wait_for_each_other() -> None:
 
 
 def lowered_chunk(num_seeds: int, data_shards: int) -> str:
-    config = small(train={"data_shards": data_shards})
+    config = small(train={"data_shards": data_shards}, sc={"update": "none"})
     layout = make_layout(num_seeds, data_shards, num_devices=2)
     run = make_functions(make_local_trainer(config, layout), config, layout)
     states = jax.eval_shape(run.init, np.zeros(num_seeds, np.int32))
