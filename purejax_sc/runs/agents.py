@@ -94,7 +94,7 @@ def _load_exported(directory: Path) -> Agents:
     path = directory / FILE
     config = _config(directory, lambda: load(directory / "config.yaml"))
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name != "facts"}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(f"{path} is damaged ({reason(error)}): restore it from a copy") from None

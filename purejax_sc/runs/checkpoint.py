@@ -125,9 +125,16 @@ def restore(
 
 
 def read_item(folder: Path, like: Tree, rows: int) -> Any:
-    """Read one item as NumPy arrays of so many rows. like: its shapes, whose leading axis may be of another size."""
-    empty = jax.tree.map(lambda x: np.empty((rows, *_key_shape(x)[1:]), _dtype(x)), like)
-    return _orbax().restore(folder, args=ocp.args.StandardRestore(empty))
+    """Read one item as NumPy arrays. like: its arrays on the host, and shapes, whose leading axis becomes `rows`."""
+
+    def empty(x: Any) -> np.ndarray:
+        if isinstance(x, np.ndarray):
+            return np.empty_like(x)
+        stored = jax.eval_shape(_without_key, x)
+        return np.empty((rows, *stored.shape[1:]), stored.dtype)
+
+    empties = jax.tree.map(empty, like)
+    return _orbax().restore(folder, args=ocp.args.StandardRestore(empties))
 
 
 def _read(run: Run, folder: Path, facts: Facts, shapes: AnyState) -> AnyState:
@@ -229,20 +236,12 @@ def _without_key(x: Any) -> Any:
     return jax.random.key_data(x) if _is_key(x) else x
 
 
-def _key_shape(x: Any) -> tuple[int, ...]:
-    return tuple(jax.eval_shape(_without_key, x).shape)
-
-
-def _dtype(x: Any) -> Any:
-    return np.uint32 if _is_key(x) else x.dtype
-
-
 def _on_devices(like: Any, parts: Sequence[np.ndarray]) -> Any:
     """Place the rows of all parts as `like`, a shape with a sharding, filled up with repetitions of the last one."""
+    if isinstance(like, np.ndarray):  # kept on the host by a driver whose environments are there
+        return parts[0]
     missing = like.shape[0] - sum(map(len, parts))
     parts = [*parts, *[parts[-1][-1:]] * missing]
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if isinstance(like, np.ndarray):  # a driver whose environments are on the host keeps its replay there
-        return rows
     placed = jax.make_array_from_callback(rows.shape, like.sharding, lambda index: rows[index])
     return jax.random.wrap_key_data(placed) if _is_key(like) else placed

@@ -139,6 +139,8 @@ def fit(
         for run in runs:
             distributed.on_first_process(partial(start, run, force))
         work = _Work(config, runs, layout, program, [RunLog(run) for run in runs], session)
+        for log, fact in zip(work.logs, found or (), strict=bool(found)):
+            log.resume(fact)  # before anything of the run is written
         facts = {"command": session.command, "compile_seconds": program.seconds, "memory": program.memory}
         try:
             _loop(work, found, facts, strict)
@@ -239,14 +241,11 @@ def _find(runs: Sequence[Run], session: Session) -> list[Facts] | None:
 
 
 def _restore(work: _Work, found: list[Facts]) -> AnyState:
-    """Read the states of a checkpoint, and let the logs take up their rows. Raises RunError."""
+    """Read the states of a checkpoint. Raises RunError."""
     done, session = found[0]["iterations"], work.session
     session.say(f"resuming at {done / work.config.num_iterations:.0%}")
     if envs.is_host(work.config):
         session.say("games on the host cannot be saved: their episodes begin anew")
-    for log, facts in zip(work.logs, found, strict=True):
-        log.resume(done * work.config.updates_per_iteration, facts["run_seconds"], facts["metrics"])
-        log.checkpoint = done
     states = checkpoint.restore(work.runs, found, work.program.shapes, work.program.init, session.say)
     for run in work.runs:
         distributed.on_first_process(partial(checkpoint.set_aside, run.out, done))

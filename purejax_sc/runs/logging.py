@@ -15,7 +15,7 @@ from tensorboardX import SummaryWriter
 import purejax_sc
 from purejax_sc.results.curves import Curves, summarise
 from purejax_sc.results.files import RunError, replace_file, unwritable
-from purejax_sc.runs.checkpoint import digest
+from purejax_sc.runs.checkpoint import Facts, digest
 from purejax_sc.runs.directory import Run
 from purejax_sc.training.compiled import Point
 
@@ -97,9 +97,10 @@ class RunLog:
         """Seconds from the start of the run to its last log point, without the time between parts of it."""
         return self._points[-1].wall_time if self._points else 0.0
 
-    def resume(self, update: int, run_seconds: float, known: str) -> None:
-        """Read the rows in metrics.csv up to `update`, whose digest is `known`. Raises RunError if they differ."""
-        path, seeds = self._run.out / "metrics.csv", self._run.seeds
+    def resume(self, facts: Facts) -> None:
+        """Read the rows in metrics.csv that belong to a checkpoint. Raises RunError if they have changed."""
+        path, seeds, self.checkpoint = self._run.out / "metrics.csv", self._run.seeds, facts["iterations"]
+        update = facts["iterations"] * self._run.config.updates_per_iteration
         try:
             header, *lines = path.read_text(encoding="utf-8").splitlines()
             kept = list(itertools.takewhile(lambda line: _update(line) <= update, lines))
@@ -108,9 +109,9 @@ class RunLog:
             self._points = [_point(rows[i : i + len(seeds)], seeds) for i in range(0, len(rows), len(seeds))]
         except (OSError, ValueError, KeyError, IndexError):
             self._lines = []
-        if self.digest != known:
+        if self.digest != facts["metrics"]:
             raise RunError(f"{path} is not as this run wrote it up to update {update}: restore it from a copy")
-        self._points[-1] = self._points[-1]._replace(run_seconds=run_seconds)
+        self._points[-1] = self._points[-1]._replace(run_seconds=facts["run_seconds"])
 
     def save_metrics(self) -> None:
         self._replace("metrics.csv", "".join(f"{line}\n" for line in self._lines).encode())

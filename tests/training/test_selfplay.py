@@ -71,8 +71,8 @@ def test_the_earlier_agent_follows_for_its_share_of_the_run_and_then_stays(judge
 
 def test_one_seed_on_two_devices_is_judged_too() -> None:
     last, _ = run(config(arena={"games": 8}, train=SMALL["train"] | {"data_shards": 2}))[-1]
-    assert abs(last.metrics["episode_return"]) <= 1
-    assert abs(last.metrics["result_earlier"]) <= 1
+    assert abs(last["episode_return"]) <= 1
+    assert abs(last["result_earlier"]) <= 1
 
 
 def test_rewards_of_the_stream_belong_to_the_mover_and_discounts_change_sides() -> None:
