@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from purejax_sc.config.base import MOST, Fraction, Natural, Positive, Section, Threads
+from purejax_sc.config.base import MOST, Fraction, Natural, Positive, Section
 
 
 class Family(NamedTuple):
@@ -52,12 +52,6 @@ class EnvOptions(Section):
     """MinAtar: probability that the previous action is repeated (0.1 in the original)."""
     max_steps: Positive | None = None
     """Time limit, as truncation; null keeps the environment's own."""
-    size: Positive | None = None
-    """DeepSea: side of the square."""
-    map_name: Literal["4x4", "8x8"] | None = None
-    """FrozenLake: which lake."""
-    slippery: bool | None = None
-    """FrozenLake: the agent may slide to the side."""
     states: Positive | None = None
     """garnet: |S|, 20 in the paper."""
     actions: Positive | None = None
@@ -89,10 +83,6 @@ class LevelsConfig(Section):
     """Actions of reverse play at most: the difficulty."""
     positions: Annotated[int, Field(ge=200, le=2**28)] = 4_000
     """Positions that a search looks at; a million in the paper."""
-    dig_steps: Annotated[int, Field(ge=15, le=MOST)] = 30
-    """Steps of the walk that digs a room."""
-    turn: Annotated[float, Field(ge=0.05, le=1)] = 0.35
-    """Probability that this walk turns, per step."""
     first_depth: Annotated[int, Field(ge=12, le=1_000)] | None = None
     """Curriculum: begin at this depth, and go up to levels.depth; null for none."""
     raise_at: Fraction = 0.8
@@ -128,21 +118,11 @@ class AtariConfig(Section):
     """All 18 actions of the joystick; else those that the game uses."""
     repeat: Positive = 4
     """Frames per agent step."""
-    max_over: Positive = 2
-    """Last frames of a step whose maximum is seen. 4 in the paper; 2 is the engines' own."""
     max_frames: Positive = 108_000
     """Then an episode is truncated: half an hour."""
-    threads: Threads | None = None
-    """Of the engine; null for as many as there are cores or games, whichever is less."""
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "AtariConfig":
-        if self.max_over not in (2, self.repeat) or self.max_over > self.repeat:
-            choices = " or ".join(str(n) for n in sorted({min(2, self.repeat), self.repeat}))
-            raise ValueError(
-                f"atari.max_over={self.max_over} is not possible with atari.repeat={self.repeat}: set"
-                f" atari.max_over={choices}"
-            )
         if self.max_frames % self.repeat:
             whole = -(-self.max_frames // self.repeat) * self.repeat
             raise ValueError(

@@ -25,16 +25,17 @@ _WITHOUT_FIRE = np.array([0, 0, *range(1, 9), *range(1, 9)])
 class Engine(Protocol):
     """B games. A row whose episode has ended resets at its next action, whatever that is, and plays no frame.
 
-    rows: int32 [n], increasing. `recv` takes the rows of the last `send`.
+    The frame of a step is the maximum over its last two emulator frames. The paper's is that over all four, which no
+    engine does by itself.
     """
 
     def start(self) -> np.ndarray:
         """First frames uint8 [B, H, W, C]."""
 
-    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        """Act in some rows: int32 [n]."""
+    def send(self, action: np.ndarray) -> None:
+        """Act in every game: int32 [B]."""
 
-    def recv(self, rows: np.ndarray) -> Played:
+    def recv(self) -> Played:
         """What followed in arrays that the engine does not write to again. Waits."""
 
     def close(self) -> None: ...
@@ -68,45 +69,28 @@ def make_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
     Raises ConfigError for options that Atari lacks, ModuleNotFoundError where the engine is not installed.
     """
     options = config.atari
-    # An engine takes the maximum over two frames by itself; for that over all of a step it plays them one by one.
-    inner_steps = 1 if options.max_over == 2 else options.repeat
-    engine = _ENGINES[options.backend](_game(config), options, _seeds(num_envs, seed), inner_steps)
-    return AtariEnvs(make_spec(config), num_envs, engine, options.repeat, inner_steps, _action_table(config))
+    engine = _ENGINES[options.backend](_game(config), options, _seeds(num_envs, seed))
+    return AtariEnvs(make_spec(config), num_envs, engine, options.repeat, _action_table(config))
 
 
 class AtariEnvs:
-    """A `HostEnvs` of games.
-
-    With several inner steps, the frame is the maximum over those of one agent step, and `recv` plays all but the first.
-    They are scaled down before, unlike in an engine's own maximum over two, which makes no difference for what flickers
-    in one place.
-    """
+    """A `HostEnvs` of games."""
 
     def __init__(
-        self,
-        spec: EnvSpec,
-        num_envs: int,
-        engine: Engine,
-        frames_per_step: int,
-        inner_steps: int,
-        action_table: np.ndarray,
+        self, spec: EnvSpec, num_envs: int, engine: Engine, frames_per_step: int, action_table: np.ndarray
     ) -> None:
         self.spec = spec
         self.num_envs = num_envs
         self._engine = engine
         self._frames_per_step = frames_per_step
-        self._inner_steps = inner_steps
         self._action_table = action_table
-        self._rows = np.arange(num_envs, dtype=np.int32)
-        self._action = np.zeros(num_envs, np.int32)  # the engine's, sent last
         self._shown: HostStep | None = None
 
     def recv(self) -> HostStep:
         if self._shown is None:
             self._shown = first_step(self._engine.start())
         else:
-            played = self._play_on(self._engine.recv(self._rows), resets=self._shown.ended)
-            self._shown = next_step(self._shown, *played, frames_per_step=self._frames_per_step)
+            self._shown = next_step(self._shown, *self._engine.recv(), frames_per_step=self._frames_per_step)
         return self._shown
 
     def send(self, action: np.ndarray) -> None:
@@ -114,25 +98,10 @@ class AtariEnvs:
         action = np.asarray(action)
         if action.shape != (self.num_envs,) or action.min() < 0 or action.max() >= self.spec.num_actions:
             raise ValueError(f"actions must be {self.num_envs} numbers from 0 to {self.spec.num_actions - 1}: {action}")
-        self._action = self._action_table[action]
-        self._engine.send(self._action, self._rows)
+        self._engine.send(self._action_table[action])
 
     def close(self) -> None:
         self._engine.close()
-
-    def _play_on(self, played: Played, resets: np.ndarray) -> Played:
-        """The rest of an agent step after its first frame, in rows that have not reset and go on."""
-        for _ in range(self._inner_steps - 1):
-            rows = self._rows[~(resets | played.terminated | played.truncated)]
-            if not len(rows):
-                break
-            self._engine.send(self._action[rows], rows)
-            more = self._engine.recv(rows)
-            played.frame[rows] = np.maximum(played.frame[rows], more.frame)
-            played.reward[rows] += more.reward
-            played.terminated[rows] = more.terminated
-            played.truncated[rows] = more.truncated
-        return played
 
 
 class EnvPoolEngine:
@@ -140,18 +109,18 @@ class EnvPoolEngine:
 
     package = "envpool"
 
-    def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
+    def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray) -> None:
         import envpool
 
-        frame_skip = options.repeat // inner_steps
+        self._rows = np.arange(len(seeds), dtype=np.int32)
         self._envs: Any = envpool.make(
             f"{game}-v5",
             env_type="gymnasium",
             num_envs=len(seeds),
             seed=seeds.tolist(),
-            num_threads=options.threads or 0,
-            max_episode_steps=options.max_frames // frame_skip,
-            frame_skip=frame_skip,
+            num_threads=0,  # as many as there are cores or games, whichever is less
+            max_episode_steps=options.max_frames // options.repeat,
+            frame_skip=options.repeat,
             img_height=options.size,
             img_width=options.size,
             gray_scale=options.gray,
@@ -176,12 +145,12 @@ class EnvPoolEngine:
         self._envs.async_reset()
         return self._channels_last(self._envs.recv()[0])
 
-    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        self._envs.send(action, rows)
+    def send(self, action: np.ndarray) -> None:
+        self._envs.send(action, self._rows)
 
-    def recv(self, rows: np.ndarray) -> Played:
+    def recv(self) -> Played:
         obs, reward, _, truncated, info = self._envs.recv()
-        assert np.array_equal(info["env_id"], rows)
+        assert np.array_equal(info["env_id"], self._rows)
         # Its own `terminated` is False where the game is over at the cap.
         return Played(self._channels_last(obs), reward, info["terminated"].astype(bool), truncated)
 
@@ -197,44 +166,39 @@ class EnvPoolEngine:
 class AleEngine:
     """ale-py's vector environment as an `Engine`.
 
-    It steps all of its games or none, so that with several inner steps there is one vector environment per game. The
-    cap is kept here: at its own, as at the end of a game, ale-py does not show the last frame.
+    The cap is kept here: at its own, as at the end of a game, ale-py does not show the last frame.
     """
 
     package = "ale_py"
 
-    def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
+    def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray) -> None:
         from ale_py.vector_env import AtariVectorEnv
         from gymnasium.vector import AutoresetMode
 
         self._gray = options.gray
         self._max_frames = options.max_frames
         self._truncated = np.zeros(len(seeds), bool)  # rows to reset
-        self._seeds = seeds[None] if inner_steps == 1 else seeds[:, None]
-        frame_skip = options.repeat // inner_steps
-        self._vectors: list[Any] = [
-            AtariVectorEnv(
-                rom_name(game),
-                num_envs=len(part),
-                num_threads=(options.threads or 0) if inner_steps == 1 else 1,
-                autoreset_mode=AutoresetMode.NEXT_STEP,
-                max_num_frames_per_episode=options.max_frames + 2 * options.repeat,  # is never reached
-                frameskip=frame_skip,
-                maxpool=frame_skip > 1,
-                img_height=options.size,
-                img_width=options.size,
-                grayscale=options.gray,
-                stack_num=1,
-                repeat_action_probability=options.sticky,
-                full_action_space=options.full_actions,
-                noop_max=0,
-                use_fire_reset=False,
-                episodic_life=False,
-                life_loss_info=False,
-                reward_clipping=False,
-            )
-            for part in self._seeds
-        ]
+        self._seeds = seeds
+        self._vector: Any = AtariVectorEnv(
+            rom_name(game),
+            num_envs=len(seeds),
+            num_threads=0,  # as many as there are cores or games, whichever is less
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+            max_num_frames_per_episode=options.max_frames + 2 * options.repeat,  # is never reached
+            frameskip=options.repeat,
+            maxpool=options.repeat > 1,
+            img_height=options.size,
+            img_width=options.size,
+            grayscale=options.gray,
+            stack_num=1,
+            repeat_action_probability=options.sticky,
+            full_action_space=options.full_actions,
+            noop_max=0,
+            use_fire_reset=False,
+            episodic_life=False,
+            life_loss_info=False,
+            reward_clipping=False,
+        )
 
     @staticmethod
     def count_actions(game: str) -> int:
@@ -248,33 +212,21 @@ class AleEngine:
         return len(ale.getMinimalActionSet())
 
     def start(self) -> np.ndarray:
-        shown = [vector.reset(seed=seeds)[0] for vector, seeds in zip(self._vectors, self._seeds, strict=True)]
-        return self._frames(np.concatenate(shown))
+        return self._frames(self._vector.reset(seed=self._seeds)[0])
 
-    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        for vector, part in self._parts(rows):
-            vector.send(action[part])
+    def send(self, action: np.ndarray) -> None:
+        self._vector.send(action)
 
-    def recv(self, rows: np.ndarray) -> Played:
-        answers = [self._recv_part(vector, rows[part]) for vector, part in self._parts(rows)]
-        return Played(*(np.concatenate(x) for x in zip(*answers, strict=True)))
+    def recv(self) -> Played:
+        obs, reward, terminated, _, info = self._vector.recv()
+        resets = self._truncated
+        if resets.any():  # these rows have played on, which nobody sees
+            obs, _ = self._vector.reset(options={"reset_mask": resets})
+        self._truncated = (info["episode_frame_number"] >= self._max_frames) & ~terminated & ~resets
+        return Played(self._frames(obs), reward, terminated, self._truncated)
 
     def close(self) -> None:
-        self._vectors = []  # they end with their last reference
-
-    def _parts(self, rows: np.ndarray) -> list[tuple[Any, slice]]:
-        """The vector environments that play some rows, and where their rows are among these."""
-        if len(self._seeds) == 1:
-            return [(self._vectors[0], slice(None))]
-        return [(self._vectors[row], slice(i, i + 1)) for i, row in enumerate(rows)]
-
-    def _recv_part(self, vector: Any, rows: np.ndarray) -> Played:
-        obs, reward, terminated, _, info = vector.recv()
-        resets = self._truncated[rows]
-        if resets.any():  # these rows have played on, which nobody sees
-            obs, _ = vector.reset(options={"reset_mask": resets})
-        self._truncated[rows] = (info["episode_frame_number"] >= self._max_frames) & ~terminated & ~resets
-        return Played(self._frames(obs), reward, terminated, self._truncated[rows])
+        self._vector = None  # it ends with its last reference
 
     def _frames(self, obs: np.ndarray) -> np.ndarray:
         return obs[:, 0, ..., None] if self._gray else obs[:, 0]

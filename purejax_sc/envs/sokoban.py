@@ -177,7 +177,7 @@ def make_source(config: LevelsConfig) -> Source:
 def make_rules(config: LevelsConfig, at_once: int) -> levels.Rules:
     """The generator's constants in a configuration. Raises ConfigError if so many searches do not fit in memory."""
     rules = levels.Rules(**{name: getattr(config, name) for name in levels.Rules._fields})
-    settings = {f"levels.{name}": getattr(config, name) for name in ("positions", "dig_steps", "pool", "refresh")}
+    settings = {f"levels.{name}": getattr(config, name) for name in ("positions", "pool", "refresh")}
     searches = f"{at_once:,} searches for levels at once"
     refuse_beyond(free_on_host(), "this machine", searches, at_once * levels.search_bytes(rules), settings)
     return rules

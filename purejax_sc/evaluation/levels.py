@@ -83,7 +83,7 @@ def generate(
         for grid in level.grid[good & (held_out == (config.split == "test"))]:
             found.setdefault(grid.tobytes(), grid)
         if tries >= 100 * BATCH and valid < tries / 10_000:
-            raise ConfigError(f"{valid} of {tries} tries were levels: raise depth, dig_steps or turn")
+            raise ConfigError(f"{valid} of {tries} tries were levels: raise levels.depth")
         say(f"{min(len(found), num)} of {num} levels")
     seconds = time.perf_counter() - start
     facts = {"tries": tries, "valid": valid / tries, "moves": float(np.median(lengths)), "tries_per_s": tries / seconds}

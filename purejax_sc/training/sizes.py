@@ -21,7 +21,7 @@ def check_fits(config: Config, learner: Learner, row: Sequence, memory: int, own
     """
     train, bins = config.train, _numbers(config, "muesli.bins")
     batch = _numbers(config, "train.batch_sequences", "train.sequence_length", "train.num_envs")
-    frame = _numbers(config, "atari.size", "atari.stack", "env_options.size")
+    frame = _numbers(config, "atari.size", "atari.stack")
     states = train.sequence_length * train.batch_sequences
     imagined = states * config.sc.rollout_ratio * config.sc.unroll if config.sc.update != "none" else 0
     state = tree_bytes(jax.eval_shape(learner.init, jax.random.key(0)))

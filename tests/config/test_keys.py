@@ -47,7 +47,7 @@ def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
         ("muesli.bins_max", "", "300", "number above 0", ""),
         ("sc.policy", "", "pi", "pi, epsilon, avoid_first, original, module:name", "Atari, Go: epsilon; Sokoban: pi"),
         ("replay.capacity", "", "100_000", "integer from 1", "Atari: 2_250_000; Sokoban: 9_000_000"),  # Go has none
-        ("env_options.map_name", "", "null", "4x4, 8x8 or null", ""),
+        ("env_options.mdp_seed", "", "null", "integer from 0 or null", ""),
         ("network.strides", "network.kind=impala", "null",
          "list of integers from 1 or null", "Atari: null; Sokoban: [1, 1, 2, 2]"),
         ("network.kind", "", "mlp", "mlp, minatar, impala, resnet, muzero, module:name",

@@ -21,7 +21,7 @@ GAMES = [name.removeprefix("atari/") for name in names()]
 PACKAGES = {"envpool": "envpool", "ale": "ale_py"}
 FEW = ("Asterix", "Breakout", "Assault", "Berzerk", "RoadRunner")
 # One emulator frame per step, always the same response to the same actions.
-FRAME_BY_FRAME: dict[str, Any] = {"repeat": 1, "max_over": 1, "sticky": 0.0}
+FRAME_BY_FRAME: dict[str, Any] = {"repeat": 1, "sticky": 0.0}
 LEFT, FIRE, RIGHT, UP = 4, 1, 3, 2
 
 
@@ -203,20 +203,17 @@ def test_gray_frames_have_one_channel(make, backend) -> None:
 # --- The protocol ---
 
 
-@pytest.mark.parametrize("max_over", [2, 4])
-def test_frames_are_counted_as_the_paper_counts_them(make, infos, backend, max_over) -> None:
-    pool = make("Pong", num_envs=2, backend=backend, max_over=max_over)
+def test_frames_are_counted_as_the_paper_counts_them(make, infos, backend) -> None:
+    pool = make("Pong", num_envs=2, backend=backend)
     seen = play(pool, 12, at_random(pool))
     assert seen[-1].episode_frames.tolist() == [48, 48]
-    # EnvPool counts its steps, of 4 or 1 frames; ale-py counts frames.
-    unit = 4 if backend == "envpool" and max_over == 2 else 1
+    unit = 4 if backend == "envpool" else 1  # EnvPool counts its steps, ale-py frames
     counted = infos[-1]["elapsed_step" if backend == "envpool" else "episode_frame_number"]
     assert counted[-1] * unit == 48
 
 
-@pytest.mark.parametrize("max_over", [2, 4])
-def test_an_episode_at_the_cap_is_truncated_with_its_final_observation(make, backend, max_over) -> None:
-    options = {"backend": backend, "max_over": max_over, "sticky": 0.0}
+def test_an_episode_at_the_cap_is_truncated_with_its_final_observation(make, backend) -> None:
+    options = {"backend": backend, "sticky": 0.0}
     capped = play(make("Breakout", 2, max_frames=40, **options), 21, scripted())
     free = play(make("Breakout", 2, **options), 10, scripted())
     for step, (one, other) in enumerate(zip(capped, free, strict=False)):
@@ -269,7 +266,7 @@ def test_rewards_are_not_clipped(make, backend) -> None:
 
 
 def test_a_frame_repeats_the_action_before_with_probability_a_quarter(make, backend) -> None:
-    # One step of 4 frames from a state in which a step up is seen at once. The action executed before was nothing, and
+    # Four frames from a state in which a step up is seen at once. The action executed before was nothing, and
     # a frame that repeats it leaves the next frame the same choice: n frames of delay have probability 0.75 x 0.25^n.
     reference = make("Freeway", 5, backend=backend, **FRAME_BY_FRAME)
     frames = []
@@ -281,9 +278,12 @@ def test_a_frame_repeats_the_action_before_with_probability_a_quarter(make, back
     assert len({frame.tobytes() for frame in delayed}) == 5
 
     episodes, num_envs = 16, 16
-    pool = make("Freeway", num_envs, backend=backend, max_over=4, max_frames=4)
-    seen = play(pool, 2 * episodes - 1, lambda step: UP)
-    shown = np.concatenate([step.frame for step in seen if step.ended.all()])
+    pool = make("Freeway", num_envs, backend=backend, repeat=1, max_frames=4)
+    seen = play(pool, 5 * episodes - 1, lambda step: UP)
+    assert all(step.ended.all() for step in seen[4::5])
+    shown = np.concatenate(
+        [np.max([step.frame for step in seen[t + 1 : t + 5]], axis=0) for t in range(0, len(seen), 5)]
+    )
     matches = (shown[:, None] == delayed[None]).all((2, 3, 4))
     assert len(matches) == episodes * num_envs
     assert (matches.sum(1) == 1).all()
@@ -336,22 +336,6 @@ def test_fire_does_nothing_in_skiing(make, backend) -> None:
     assert make("Skiing", **options).spec.num_actions == 18
 
 
-def test_the_maximum_over_4_is_that_of_the_frames_one_by_one(make, backend) -> None:
-    pooled = play(make("Breakout", backend=backend, sticky=0.0, max_over=4), 300, scripted())
-    single = play(make("Breakout", backend=backend, **FRAME_BY_FRAME), 1_200, scripted(repeat=4))
-    t, ends = 0, 0
-    for step in pooled[1:]:
-        group = single[t + 1 : t + 2] if step.first[0] else single[t + 1 : t + 5]
-        stop = next((i + 1 for i, one in enumerate(group) if one.ended[0]), len(group))
-        group = group[:stop]  # a game may be over before all 4 frames are played
-        np.testing.assert_array_equal(step.frame, np.max([one.frame for one in group], axis=0))
-        assert step.reward == sum(one.reward for one in group)
-        for name in ("first", "ended", "discount", "episode_return"):
-            np.testing.assert_array_equal(getattr(step, name), getattr(group[-1], name))
-        t, ends = t + len(group), ends + int(step.ended[0])
-    assert ends >= 1
-
-
 def test_an_engine_takes_the_maximum_over_the_last_2_frames(make, backend) -> None:
     engine = play(make("Breakout", backend=backend, sticky=0.0), 60, scripted())[1:]
     single = play(make("Breakout", backend=backend, **FRAME_BY_FRAME), 240, scripted(repeat=4))[1:]
@@ -366,20 +350,11 @@ def test_an_engine_takes_the_maximum_over_the_last_2_frames(make, backend) -> No
     assert 3 * sum(of_two) < sum(of_four)
 
 
-def test_what_flickers_is_always_seen_in_the_maximum_over_4(make, backend) -> None:
-    # Asteroids draws its rocks every other frame.
-    single = play(make("Asteroids", backend=backend, **FRAME_BY_FRAME), 40, lambda _: 0)[30:]
-    lit = [int((step.frame > 0).sum()) for step in single]
-    pooled = play(make("Asteroids", backend=backend, sticky=0.0, max_over=4), 12, lambda _: 0)[8:]
-    assert min(int((step.frame > 0).sum()) for step in pooled) > np.median(lit)
-
-
 # --- Engines ---
 
 
-@pytest.mark.parametrize("max_over", [2, 4])
-def test_what_was_received_is_never_written_again(make, backend, max_over) -> None:
-    pool = make("Pong", 3, backend=backend, max_over=max_over)
+def test_what_was_received_is_never_written_again(make, backend) -> None:
+    pool = make("Pong", 3, backend=backend)
     choose, kept = at_random(pool), []
     for _ in range(60):
         step = pool.recv()
@@ -417,7 +392,7 @@ def test_both_engines_play_the_same_game_but_for_one_frame_at_its_start(make, ga
 
 def test_pools_of_two_threads_do_not_disturb_each_other(make, backend) -> None:
     def run(seed: int) -> list[HostStep]:
-        pool = make("Breakout", 2, seed, backend=backend, max_over=4)
+        pool = make("Breakout", 2, seed, backend=backend)
         return play(pool, 60, at_random(pool, seed))
 
     with ThreadPoolExecutor(2) as threads:
@@ -482,8 +457,6 @@ def test_a_pool_of_what_runs_on_the_device_is_refused() -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["atari.max_over=3"], ["atari.max_over=3", "atari.repeat=4", "atari.max_over=2 or 4"]),
-        (["atari.repeat=1"], ["atari.max_over=2", "atari.max_over=1"]),
         (["atari.max_frames=1001"], ["atari.max_frames=1001", "atari.max_frames=1004"]),
         (["atari.backend=gym"], ["atari.backend"]),
         (["atari.sticky=1.0"], ["atari.sticky=1.0"]),

@@ -310,7 +310,6 @@ def test_a_file_of_levels_is_played(tmp_path: Path) -> None:
         ({"first_depth": 40}, "levels.first_depth=40 is above levels.depth=30"),
         ({"file": "x.txt", "first_depth": 20}, "levels.first_depth is for generated levels"),
         ({"depth": 3}, "levels.depth=3"),
-        ({"dig_steps": 2}, "levels.dig_steps=2"),
     ],
 )
 def test_impossible_levels_are_refused(change, words) -> None:
