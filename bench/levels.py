@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from purejax_sc.envs import levels
-from purejax_sc.envs.levels import SIZE, Rules
+from purejax_sc.envs.sokoban import levels
+from purejax_sc.envs.sokoban.levels import SIZE, Rules
 
 DELTAS = (-SIZE, 1, SIZE, -1)
 

@@ -64,8 +64,6 @@ class Hyper(NamedTuple):
     """Share of the behaviour policy in the CMPO prior."""
     prior_uniform: Fraction = 0.003
     """Share of the uniform policy in the CMPO prior."""
-    moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99
-    """beta_var: decay of the moving second moment by which advantages are divided."""
     epsilon: Fraction = 0.0
     """Share of uniform actions in imagination, with sc.policy=epsilon."""
     explore: Fraction = 0.0

@@ -34,12 +34,9 @@ SWITCHES = (
     Switch(("hyper.reconstruction_weight",), lambda config: not config.muesli.reconstruct and not config.muesli.legal,
            "muesli.reconstruct=0 and muesli.legal=false"),
     Switch(("replay.", "checkpoint.replay"), lambda config: not config.replay_sequences, "a replay_share of 0"),
-    Switch(("arena.earlier",), lambda config: not config.arena.games, "arena.games=0"),
     Switch(("levels.depth", "levels.positions", "levels.refresh_steps"),
            lambda config: config.levels.file is not None, "levels.file"),
     Switch(("levels.refresh_steps",), lambda config: not config.levels.refresh, "levels.refresh=0"),
-    Switch(("levels.raise_at", "levels.raise_by"), lambda config: config.levels.first_depth is None,
-           "no levels.first_depth"),
 )  # fmt: skip
 
 

@@ -50,16 +50,12 @@ class EnvOptions(Section):
 
     sticky_actions: Fraction = 0.0
     """MinAtar: probability that the previous action is repeated (0.1 in the original)."""
-    max_steps: Positive | None = None
-    """Time limit, as truncation; null keeps the environment's own."""
     states: Positive | None = None
     """garnet: |S|, 20 in the paper."""
     actions: Positive | None = None
     """garnet: |A|, 4 in the paper."""
     mdp_seed: Natural | None = None
     """garnet: which random MDP."""
-    pixels: bool = False
-    """Sokoban: a picture of 80x80 pixels instead of symbols."""
     komi: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Go: White's points at the start, 7.5 in Pgx."""
 
@@ -83,50 +79,22 @@ class LevelsConfig(Section):
     """Actions of reverse play at most: the difficulty."""
     positions: Annotated[int, Field(ge=200, le=2**28)] = 4_000
     """Positions that a search looks at; a million in the paper."""
-    first_depth: Annotated[int, Field(ge=12, le=1_000)] | None = None
-    """Curriculum: begin at this depth, and go up to levels.depth; null for none."""
-    raise_at: Fraction = 0.8
-    """Curriculum: go up when this share of episodes is solved."""
-    raise_by: Positive = 4
-    """Curriculum: by so many reverse actions."""
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "LevelsConfig":
         if self.refresh > self.pool:
             raise ValueError(f"levels.refresh={self.refresh} is more than levels.pool={self.pool}: lower it")
-        if self.first_depth is not None and self.first_depth > self.depth:
-            raise ValueError(f"levels.first_depth={self.first_depth} is above levels.depth={self.depth}: lower it")
-        if self.file is not None and self.first_depth is not None:
-            raise ValueError("levels.first_depth is for generated levels: leave it out, or levels.file")
         return self
 
 
 class AtariConfig(Section):
-    """Atari: the protocol of the paper, and the engine that plays it."""
+    """Atari: the frames that the agent sees, and its actions; by default the paper's."""
 
-    backend: Literal["envpool", "ale"] = "envpool"
-    """The engine; ale is ale-py's vector environment."""
     size: Annotated[int, Field(ge=8, le=MOST)] = 96
     """Side of a frame in pixels."""
     gray: bool = False
     """Gray frames instead of colours."""
     stack: Positive = 1
     """Frames that the agent sees at once."""
-    sticky: Annotated[float, Field(ge=0, lt=1)] = 0.25
-    """Probability that a frame repeats the action of the one before."""
     full_actions: bool = True
     """All 18 actions of the joystick; else those that the game uses."""
-    repeat: Positive = 4
-    """Frames per agent step."""
-    max_frames: Positive = 108_000
-    """Then an episode is truncated: half an hour."""
-
-    @pydantic.model_validator(mode="after")
-    def _check(self) -> "AtariConfig":
-        if self.max_frames % self.repeat:
-            whole = -(-self.max_frames // self.repeat) * self.repeat
-            raise ValueError(
-                f"atari.max_frames={self.max_frames} is no multiple of atari.repeat={self.repeat}: set"
-                f" atari.max_frames={whole}"
-            )
-        return self

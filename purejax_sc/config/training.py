@@ -42,8 +42,6 @@ class HostConfig(Section):
 
     actors: Threads = 2
     """Threads, which share train.num_envs environments evenly."""
-    queue: Positive = 2
-    """Blocks of sequences, one per actor and iteration, that may wait for the learner."""
     actor_devices: Natural = 0
     """Devices for acting beside the train.data_shards that learn; 0: the first of those."""
 
@@ -64,5 +62,3 @@ class ArenaConfig(Section):
 
     games: Natural = 64
     """Against each opponent, by each seed, at every log point; 0 for none."""
-    earlier: Fraction = 0.1
-    """Share of the run, whose agent stays as an opponent; before that, the log point before gives one."""

@@ -37,13 +37,11 @@ def make_gymnax(name: str, options: EnvOptions) -> Env:
     MinAtar games have gymnax's minimal action sets and, unlike the original, no sticky actions unless asked for.
     """
     is_minatar = name.endswith("-MinAtar")
-    check_options(f"gymnax/{name}", options, ("max_steps", "sticky_actions") if is_minatar else ("max_steps",))
+    check_options(f"gymnax/{name}", options, ("sticky_actions",) if is_minatar else ())
     with lenient_promotion():
         environment, params = gymnax.make(name)
     if not isinstance(environment.action_space(params), spaces.Discrete):
         raise ConfigError(f"env='gymnax/{name}' has continuous actions, but the agent needs discrete actions")
-    if options.max_steps is not None:
-        params = params.replace(max_steps_in_episode=options.max_steps)
     env = adapt(environment, params, jnp.bool_ if is_minatar else jnp.float32)
     return with_sticky_actions(env, options.sticky_actions) if options.sticky_actions else env
 

@@ -49,8 +49,8 @@ def make_pgx(name: str, options: EnvOptions) -> Env:
     which loses at once (positional superko).
     """
     size = go_size(name)
-    check_options(f"pgx/{name}", options, () if size is None else ("komi", "max_steps"))
-    return adapt(pgx.make(name) if size is None else make_go(size, options.komi, options.max_steps))
+    check_options(f"pgx/{name}", options, () if size is None else ("komi",))
+    return adapt(pgx.make(name) if size is None else make_go(size, options.komi))
 
 
 def make_go(size: int, komi: float | None = None, max_steps: int | None = None) -> go.Go:

@@ -100,7 +100,7 @@ def evaluate(
 
 
 def evaluation_config(config: Config, options: EvaluationOptions, overrides: Sequence[str]) -> Config:
-    """The configuration to evaluate with: levels are held out, as difficult as training makes them in the end.
+    """The configuration to evaluate with: levels are held out.
 
     Raises ConfigError for overrides of anything but the environment.
     """
@@ -110,7 +110,7 @@ def evaluation_config(config: Config, options: EvaluationOptions, overrides: Seq
     family = family_of(config.env)
     if family and "levels" in family.sections:
         drawn = {} if config.levels.file else {"pool": max(options.episodes, MIN_LEVELS), "refresh": 0}
-        levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **drawn})
+        levels = config.levels.model_copy(update={"split": "test", **drawn})
         config = config.model_copy(update={"levels": levels})
     return override(config, overrides)
 

@@ -13,7 +13,8 @@ from jumanji.environments.routing.sokoban.env import Sokoban
 
 from purejax_sc import memory
 from purejax_sc.config import ConfigError, LevelsConfig
-from purejax_sc.envs import boxoban, levels, sokoban
+from purejax_sc.envs import sokoban
+from purejax_sc.envs.sokoban import boxoban, levels
 from purejax_sc.evaluation import render
 from purejax_sc.results.files import RunError, check_new, replace_files
 

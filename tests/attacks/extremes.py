@@ -25,7 +25,7 @@ NUMBERS = (
 HYPER = (
     "learning_rate", "discount", "lambda_", "target_rate", "pg_weight", "cmpo_weight", "model_policy_weight",
     "value_weight", "model_value_weight", "reward_weight", "cmpo_clip", "prior_behaviour", "prior_uniform",
-    "moment_decay", "explore",
+    "explore",
 )  # fmt: skip
 SIZES = (
     "seed=2147483647", "seed=0", "seed=2147483648", "train.env_steps=64", "train.env_steps=1",

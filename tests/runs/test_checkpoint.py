@@ -34,7 +34,7 @@ EVERY = ["checkpoint.updates=4"]  # updates, of the counter as well: at each of 
 SELF_PLAY = [
     "network.width=8", "network.depth=1", "muesli.bins=5", "muesli.unroll=1", "sc.update=none", "train.num_envs=2",
     "train.batch_sequences=2", "train.sequence_length=8", "train.env_steps=256", "train.log_points=4",
-    "checkpoint.updates=4", "arena.games=8", "arena.earlier=0.3",
+    "checkpoint.updates=4", "arena.games=8",
 ]  # fmt: skip
 SIDE_BY_SIDE = ["checkpoint.updates=4", "sc.update=none", "muesli.unroll=1"]
 

@@ -89,7 +89,7 @@ class Search(NamedTuple):
     """A search depth first in one room. The path to the present position has `length` steps.
 
     floor:      bool [100].   targets: int32 [4] cells, where the boxes started.   fits: is there room for all of them?
-    depth:      int32, length of a path at most.   steps: int32, of the search that were done.
+    steps:      int32, of the search that were done.
     path:       Position [Rules.depth + 1, ...], whose entry `length` is the present one.
     directions: int8 [Rules.depth] that led there.
     seen:       uint32 [slots] hashes of positions that were met. A newer one may take an older one's slot.
@@ -98,7 +98,6 @@ class Search(NamedTuple):
     floor: Array
     targets: Array
     fits: Array
-    depth: Array
     steps: Array
     path: Position
     directions: Array
@@ -112,30 +111,22 @@ def search_bytes(rules: Rules) -> int:
     return FLOAT * _slots(rules) + 2 * 2 * DIRECTIONS * rules.positions + 8 * FLOAT * DIG_STEPS
 
 
-def generate(key: Key, rules: Rules, depth: Array | int | None = None) -> Level:
-    """Try once to make a level; one whose score is 0 is none.
-
-    Args:
-      key:   its only source of chance.
-      rules: static.
-      depth: int32 scalar, may be traced: reverse actions, at most `rules.depth`, which is the default.
-    """
+def generate(key: Key, rules: Rules) -> Level:
+    """Try once to make a level; one whose score is 0 is none. rules: static."""
     key_begin, key_advance = jax.random.split(key)
-    return finish(advance(key_advance, begin(key_begin, rules, depth), rules.positions))
+    return finish(advance(key_advance, begin(key_begin, rules), rules.positions))
 
 
-def begin(key: Key, rules: Rules, depth: Array | int | None = None) -> Search:
-    """A new room with boxes on their targets. See `generate`."""
+def begin(key: Key, rules: Rules) -> Search:
+    """Begin a search in a new room, with boxes on their targets."""
     key_room, key_place = jax.random.split(key)
     floor = dig(key_room)
     targets, player, fits = place(key_place, floor)
-    return start(floor, targets, player, fits, rules, depth)
+    return start(floor, targets, player, fits, rules)
 
 
-def start(
-    floor: Array, targets: Array, player: Array, fits: Array, rules: Rules, depth: Array | int | None = None
-) -> Search:
-    """A search that has done nothing. floor: bool [10, 10]; cells of the targets, int32 [4], and of the player."""
+def start(floor: Array, targets: Array, player: Array, fits: Array, rules: Rules) -> Search:
+    """Return a search that has done nothing. floor: bool [10, 10]; targets int32 [4], player: cells."""
     position = Position(targets, player, jnp.int32(-1), jnp.int32(0))
     directions = jnp.full(rules.depth, -1, jnp.int8)
     slots = _slots(rules)
@@ -143,7 +134,6 @@ def start(
         floor=floor.reshape(-1),
         targets=targets,
         fits=fits,
-        depth=jnp.int32(rules.depth if depth is None else depth),
         steps=jnp.int32(0),
         path=jax.tree.map(lambda x: jnp.zeros((rules.depth + 1, *x.shape), x.dtype).at[0].set(x), position),
         directions=directions,
@@ -205,7 +195,7 @@ def _step(search: Search, order: Array) -> Search:
     after, legal = successors(here, search.floor)
     hashes = jax.vmap(_hash)(after)
     slots = hashes % len(search.seen)
-    new = legal & (search.seen[slots] != hashes) & (search.length < search.depth)
+    new = legal & (search.seen[slots] != hashes) & (search.length < len(search.directions))
     chosen = jnp.argmax(jnp.where(new, order, -1))
     on = jnp.any(new)
     position = jax.tree.map(lambda x: x[chosen], after)
