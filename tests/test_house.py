@@ -112,6 +112,6 @@ def test_nothing_asks_which_platform_is_at_hand() -> None:
 
 def test_a_configuration_has_at_most_a_hundred_keys() -> None:
     """Every kind of network counts with its own; the options of the tabular study do not."""
-    from purejax_sc.config import keys
+    from purejax_sc.config import reference
 
-    assert sum(key.owner != keys.TABULAR for key in keys.read_keys()) <= 100
+    assert sum(key.owner != reference.TABULAR for key in reference.read_keys()) <= 100

@@ -16,7 +16,7 @@ from purejax_sc.acting import episodes, host_episodes, planning
 from purejax_sc.acting.episodes import Episodes, Player
 from purejax_sc.agent.search import NO_SEARCH, SearchOptions
 from purejax_sc.config import Config, ConfigError, override
-from purejax_sc.config.envs import family_of
+from purejax_sc.config.sections import family_of
 from purejax_sc.envs import is_host, make_env, make_host_envs, make_spec
 from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.evaluation import render

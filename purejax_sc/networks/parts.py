@@ -46,7 +46,7 @@ class Parts(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A kind of network: a row of `config.networks.KINDS`.
+    """A kind of network: a row of `config.sections.KINDS`.
 
     options: its section of a configuration.
     make:    (options, EnvSpec) -> Parts. Raises ConfigError on impossible sizes.

@@ -16,8 +16,8 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.summary import hparams, scalar
 
 from purejax_sc.config import Config, Hyper
-from purejax_sc.config.base import Section
 from purejax_sc.config.files import flat, to_tree
+from purejax_sc.config.sections import Section
 from purejax_sc.results.files import unwritable
 
 FLUSH_SECONDS = 10.0

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from purejax_sc.config import Config, ConfigError, Hyper, effects, load, read
+from purejax_sc.config import Config, ConfigError, Hyper, load, read
+from purejax_sc.config.experiment import switched_off
 from purejax_sc.config.files import split_words
 from purejax_sc.results.curves import Curves
 from purejax_sc.types import Gates
@@ -56,7 +57,7 @@ def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Seque
     So `sc.update=none,direct sc.unroll=5` compares an arm with its baseline. Raises ConfigError.
     """
     for key, values in axes.items():
-        switches = [effects.switched_off(setting.config, key) for setting in settings]
+        switches = [switched_off(setting.config, key) for setting in settings]
         if all(switches) or (any(switches) and len(values) > 1):
             switch = next(filter(None, switches))
             raise ConfigError(f"{key} has no effect with {switch}: leave it out, or sweep it apart")

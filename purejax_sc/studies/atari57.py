@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.config.envs import FAMILIES, family_of
-from purejax_sc.config.words import advice, quote
+from purejax_sc.config.errors import advice, quote
+from purejax_sc.config.sections import FAMILIES, family_of
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.results import plots
 from purejax_sc.results.curves import Curves, carried_forward, on_grid, read_curves

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from purejax_sc.config import CONFIG_DIR, Config, ConfigError, Positive, Section, effects, load, yaml_text
-from purejax_sc.config.base import Natural
-from purejax_sc.config.faults import explain
-from purejax_sc.config.files import split_word
-from purejax_sc.config.words import advice, printable, quote
+from purejax_sc.config import CONFIG_DIR, Config, ConfigError, Positive, Section, load
+from purejax_sc.config.errors import advice, explain, printable, quote
+from purejax_sc.config.experiment import switched_off
+from purejax_sc.config.files import parse, split_word
+from purejax_sc.config.sections import Natural
 
 FOLDER = CONFIG_DIR / "studies"
 NAME = re.compile(r"\w[\w.+-]*(?: [\w.+-]+)*")  # of an arm or an environment, which are names of directories
@@ -130,7 +130,7 @@ def load_study(
     if not path.is_file():
         raise ConfigError(f"no study {quote(name)}: give a file, or one of {', '.join(shipped())}")
     try:
-        tree = yaml_text.parse(path.read_text(encoding="utf-8"), printable(str(path)))
+        tree = parse(path.read_text(encoding="utf-8"), printable(str(path)))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {printable(str(path))}: {error}") from None
     file = _validated(tree, printable(str(path)))
@@ -223,7 +223,7 @@ def check_effects(study: Study) -> None:
     for env, row in study.configs.items():
         for arm, config in row.items():
             for word in study.file.arms[arm].words.split():
-                switch = effects.switched_off(config, split_word(word)[0])
+                switch = switched_off(config, split_word(word)[0])
                 if switch:
                     raise ConfigError(f"arm {arm} on {env}: {word} has no effect with {switch}: leave it out")
 

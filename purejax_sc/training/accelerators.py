@@ -8,7 +8,7 @@ the rates of float32 here. Volta has neither TF32 nor bfloat16.
 from typing import NamedTuple
 
 from purejax_sc.config import ConfigError
-from purejax_sc.config.words import advice, quote
+from purejax_sc.config.errors import advice, quote
 
 
 class Accelerator(NamedTuple):

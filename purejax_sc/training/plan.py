@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from purejax_sc import envs
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, Hyper
-from purejax_sc.config.base import MOST
+from purejax_sc.config.sections import MOST
 from purejax_sc.envs import base
 from purejax_sc.training import costs
 from purejax_sc.training.accelerators import Accelerator

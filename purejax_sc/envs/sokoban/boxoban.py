@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from purejax_sc.config import ConfigError
-from purejax_sc.config.words import printable
+from purejax_sc.config.errors import printable
 from purejax_sc.envs.sokoban.levels import (
     BOX,
     BOX_ON_TARGET,
