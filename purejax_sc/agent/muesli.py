@@ -42,7 +42,6 @@ from purejax_sc.types import (
 Metrics = dict[str, Array]
 
 DYNAMICS_GRADIENT = 0.5  # L9: scale of the gradient at the start of each model step, as in MuZero
-MOMENT_DECAY = 0.99  # beta_var: of the moving second moment by which advantages are divided
 UPDATE_CLIP = 1.0  # bound of each entry of Adam's update, before the learning rate (Muesli, appendix)
 
 
@@ -165,7 +164,7 @@ def make_targets(
 
     adv = g - v[:-1]  # N3: the baseline is the target network's value
     square = transforms.device_mean(masked_mean(adv**2, *masks.valid), axis)
-    moment = transforms.update_moment(state.moment, square, jnp.float32(MOMENT_DECAY))
+    moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
     sigma = transforms.moment_scale(moment)
     unit = sigma * hyper.cmpo_temperature
     if actions is None:

@@ -159,6 +159,8 @@ class Hyper(NamedTuple):
     """Share of the behaviour policy in the CMPO prior."""
     prior_uniform: Fraction = 0.003
     """Share of the uniform policy in the CMPO prior."""
+    moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99
+    """beta_var: decay of the moving second moment by which advantages are divided."""
     epsilon: Annotated[Fraction, Needs(("sc.update",))] = 0.0
     """Share of uniform actions in imagination, with sc.policy=epsilon."""
     explore: Fraction = 0.0
@@ -277,8 +279,6 @@ class EnvOptions(Section):
     """garnet: |A|, 4 in the paper."""
     mdp_seed: Natural | None = None
     """garnet: which random MDP."""
-    komi: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Go: White's points at the start, 7.5 in Pgx."""
 
 
 class LevelsConfig(Section):

@@ -42,6 +42,7 @@ def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
         ("env", "", "", "text", "Atari: atari/Pong; Sokoban: jumanji/Sokoban; Go: pgx/go_9x9"),
         ("hyper.learning_rate", "", "0.0003", "number from 0", "Atari, Sokoban: 0.0003; Go: 0.0002"),
         ("hyper.gates", "", "null", "list of numbers from 0 to 1 or null", ""),
+        ("hyper.moment_decay", "", "0.99", "number from 0 below 1", ""),
         ("muesli.unroll", "", "5", "integer from 1 to 1_000", "5"),
         ("muesli.bins_max", "", "300", "number above 0", ""),
         ("sc.policy", "", "pi", "pi, epsilon, avoid_first, original, module:name", "Atari, Go: epsilon; Sokoban: pi"),

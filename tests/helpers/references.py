@@ -15,8 +15,6 @@ with warnings.catch_warnings():  # TensorFlow Probability, which both import, us
     import distrax as distrax  # the tests' second opinions
     import rlax as rlax
 
-from purejax_sc.agent.muesli import MOMENT_DECAY
-
 
 def entries(shape):
     """Every index of the trailing axes."""
@@ -224,8 +222,8 @@ def muesli_targets(cfg, hyper, batch, target, online, moment, actions):
         g[:-1] += discount[:-1] * lambda_ * (value[1:] - v[1:-1])
 
     adv = g - v[:-1]  # N3
-    nu = MOMENT_DECAY * moment.nu + (1 - MOMENT_DECAY) * np.mean(adv[batch.obs.valid[:-1]] ** 2)
-    sigma = np.sqrt(nu / (1 - MOMENT_DECAY * moment.decay_product) + 1e-12)
+    nu = hyper.moment_decay * moment.nu + (1 - hyper.moment_decay) * np.mean(adv[batch.obs.valid[:-1]] ** 2)
+    sigma = np.sqrt(nu / (1 - hyper.moment_decay * moment.decay_product) + 1e-12)
     policy = np.zeros(batch.logits.shape)
     for at in entries(rho.shape):
         z = (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
