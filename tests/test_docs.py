@@ -20,7 +20,7 @@ import pytest
 
 from purejax_sc import __version__, config
 from purejax_sc.cli.commands import cli
-from purejax_sc.config.networks import KINDS, kind_of
+from purejax_sc.config.sections import KINDS, kind_of
 from purejax_sc.envs import env_names
 from purejax_sc.tabular import options as tabular
 

@@ -29,8 +29,7 @@ WINGS: dict[str, set[str]] = {
     "__main__": {"cli", "runs.interrupts"},
 }
 HEAVY = (
-    "gymnax", "jumanji", "matplotlib", "tensorflow_probability", "tensorboardX", "jax", "envpool", "ale_py",
-    "gymnasium",
+    "gymnax", "jumanji", "matplotlib", "tensorflow_probability", "tensorboardX", "jax", "envpool", "gymnasium",
 )  # fmt: skip
 LEAVES = {"transforms", "returns", "losses", "consistency"}  # arrays in, arrays out
 
@@ -109,3 +108,10 @@ def test_nothing_asks_which_platform_is_at_hand() -> None:
     """Programs follow the platform that they are lowered for, and runs that of their devices."""
     asking = [path for path in PACKAGE.rglob("*.py") if "default_backend" in path.read_text(encoding="utf-8")]
     assert asking == []
+
+
+def test_a_configuration_has_at_most_a_hundred_keys() -> None:
+    """Every kind of network counts with its own; the options of the tabular study do not."""
+    from purejax_sc.config import reference
+
+    assert sum(key.owner != reference.TABULAR for key in reference.read_keys()) <= 100

@@ -87,7 +87,7 @@ def train(
     with refusals():
         loaded = configs.load(config, overrides)
     if help_ or print_config:
-        from purejax_sc.config.keys import explained
+        from purejax_sc.config.reference import explained
 
         heading = f"\nValues in force for {config}:\n\n" if help_ else ""
         click.echo(heading + explained(loaded), nl=False)
@@ -195,10 +195,10 @@ def study(
 def _tabular_help(context: click.Context, option: click.Parameter, asked: bool) -> None:
     """Print the help of `tabular` and its keys, and end, if that is asked for."""
     if asked:
-        from purejax_sc.config import keys as known
+        from purejax_sc.config import reference
 
         click.echo(f"{context.get_help()}\n\nKeys:\n")
-        tables.print_keys([key._replace(owner="") for key in known.of_study()])
+        tables.print_keys([key._replace(owner="") for key in reference.of_study()])
         context.exit()
 
 
@@ -539,13 +539,13 @@ def keys(pattern: str, markdown: bool) -> None:
     Keys are those of configurations, and of the command `tabular`. A key has a default and, where it has an effect
     there, the values of the configurations of the paper's size.
     """
-    from purejax_sc.config import keys as known
+    from purejax_sc.config import reference
 
-    found = known.matching(pattern)
+    found = reference.matching(pattern)
     if not found:
         raise UserError(f"no key has {pattern!r} in its name or meaning: purejax-sc keys shows all")
     if markdown:
-        click.echo(known.to_markdown(found), nl=False)
+        click.echo(reference.to_markdown(found), nl=False)
     else:
         tables.print_keys(found)
 

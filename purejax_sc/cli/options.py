@@ -20,7 +20,7 @@ class Number(click.FloatRange):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         from purejax_sc.config import ConfigError, read
-        from purejax_sc.config.words import quote
+        from purejax_sc.config.errors import quote
 
         number = value
         if isinstance(value, str):

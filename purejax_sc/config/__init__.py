@@ -3,9 +3,7 @@
 Every default that the paper states is the paper's. Each section stands beside what owns it; `files` reads and writes.
 """
 
-from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig
-from purejax_sc.config.base import ConfigError, Fraction, NonNegative, Positive, Repeats, Section
-from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig
+from purejax_sc.config.errors import ConfigError
 from purejax_sc.config.experiment import Config
 from purejax_sc.config.files import (
     CONFIG_DIR,
@@ -18,8 +16,25 @@ from purejax_sc.config.files import (
     to_tree,
     to_yaml,
 )
-from purejax_sc.config.networks import NetworkConfig
-from purejax_sc.config.training import ArenaConfig, CheckpointConfig, HostConfig, ReplayConfig, TrainConfig
+from purejax_sc.config.sections import (
+    ArenaConfig,
+    AtariConfig,
+    CheckpointConfig,
+    EnvOptions,
+    Fraction,
+    HostConfig,
+    Hyper,
+    LevelsConfig,
+    MuesliConfig,
+    NetworkConfig,
+    NonNegative,
+    Positive,
+    Repeats,
+    ReplayConfig,
+    ScConfig,
+    Section,
+    TrainConfig,
+)
 
 __all__ = [
     "CONFIG_DIR", "ArenaConfig", "AtariConfig", "CheckpointConfig", "Config", "ConfigError", "EnvOptions", "Fraction",

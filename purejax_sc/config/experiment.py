@@ -1,22 +1,37 @@
 """One experiment: all sections together, what follows from them, and what no section can know alone."""
 
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from typing import Annotated, Any, get_type_hints
 
 import pydantic
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from purejax_sc.config import effects
-from purejax_sc.config.agent import Hyper, MuesliConfig, ScConfig, read_hyper
-from purejax_sc.config.base import MOST, Section
-from purejax_sc.config.envs import AtariConfig, EnvOptions, LevelsConfig, family_of
-from purejax_sc.config.networks import NetworkConfig, read_network
-from purejax_sc.config.training import (
+from purejax_sc.config.errors import PLAIN, ConfigError, quote
+from purejax_sc.config.sections import (
+    FAMILIES,
+    MOST,
     ArenaConfig,
+    AtariConfig,
     CheckpointConfig,
+    EnvOptions,
     HostConfig,
+    Hyper,
+    LevelsConfig,
+    MuesliConfig,
+    Needs,
+    NetworkConfig,
     ReplayConfig,
+    ScConfig,
+    Section,
     TrainConfig,
+    family_of,
+    read_hyper,
+    read_network,
 )
+
+EXAMPLES = {"levels": "jumanji/Sokoban", "arena": "pgx/tic_tac_toe"}  # else atari/Pong
+OFF = ("0", "0.0", "false", "null", "none")
 
 # the options of the network's kind
 Network = Annotated[SerializeAsAny[NetworkConfig], BeforeValidator(read_network)]
@@ -100,7 +115,7 @@ class Config(Section):
     @classmethod
     def _check_foreign(cls, tree: Any) -> Any:
         if isinstance(tree, dict):
-            effects.refuse_foreign(cls, tree)
+            _refuse_foreign(cls, tree)
         return tree
 
     @pydantic.model_validator(mode="after")
@@ -198,3 +213,59 @@ class Config(Section):
             raise ValueError(f"hyper.epsilon has no effect with sc.policy={self.sc.policy}: set sc.policy=epsilon")
         if self.hyper.prior_behaviour + self.hyper.prior_uniform > 1:
             raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")
+
+
+# Settings without effect are refused, because somebody meant something by them. What belongs to other environments is
+# refused wherever it is written; what another setting switches off where it is asked for by name, on the command line:
+# a file may hold the settings of several arms of a comparison.
+
+
+def refuse_switched_off(config: Config, names: Iterable[str]) -> None:
+    """Raise ConfigError for a setting, by its dotted name, that has no effect given another setting."""
+    for name in names:
+        off = switched_off(config, name)
+        if off:
+            raise ConfigError(f"{name} has no effect with {off}: leave it out")
+
+
+def switched_off(config: Config, name: str) -> str | None:
+    """Return the settings that switch this one off, in words; None where it has an effect. See `Needs`."""
+    owner, _, leaf = name.rpartition(".")
+    section = type(getattr(config, owner)) if owner else Config
+    hint = get_type_hints(section, include_extras=True).get(leaf)
+    for need in (x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Needs)):
+        values = {key.partition("=")[0]: _show(config, key.partition("=")[0]) for key in need.keys}
+        met = (values[key.partition("=")[0]] == "null" if "=" in key else values[key] not in OFF for key in need.keys)
+        if not any(met):
+            return " and ".join(f"{key}={value}" for key, value in values.items())
+    return None
+
+
+def _show(config: Config, name: str) -> str:
+    value: Any = reduce(getattr, name.split("."), config)
+    return PLAIN[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def _refuse_foreign(config: type[Config], tree: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a setting, other than its default, of environments that this one is not."""
+    env = tree.get("env")
+    if not isinstance(env, str):
+        return
+    family = family_of(env)
+    own = family.sections if family else ("arena",)  # an environment of the user's own may have two players
+    for section in dict.fromkeys(section for other in FAMILIES.values() for section in other.sections):
+        for name, value in _changed(config, tree, section) if section not in own else ():
+            raise ConfigError(
+                f"{name}={quote(value)} has no effect with env={quote(env)}: leave it out, or choose a game such as"
+                f" {EXAMPLES.get(section, 'atari/Pong')}"
+            )
+
+
+def _changed(config: type["Config"], tree: Mapping[str, Any], section: str) -> Iterator[tuple[str, Any]]:
+    """The settings of a section, or an only one as in `replay.file`, that are not at their defaults."""
+    owner, _, only = section.partition(".")
+    options = tree.get(owner)
+    defaults = dict(config.model_fields[owner].default)
+    for name, value in dict(options).items() if isinstance(options, Mapping | Section) else ():
+        if (not only or name == only) and (name not in defaults or value != defaults[name]):
+            yield f"{owner}.{name}", value

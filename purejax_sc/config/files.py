@@ -5,24 +5,91 @@ without effect with one line that names the cure.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pydantic
+import yaml
 
-from purejax_sc.config import effects, networks, yaml_text
-from purejax_sc.config.agent import Hyper
-from purejax_sc.config.base import ConfigError
-from purejax_sc.config.experiment import Config
-from purejax_sc.config.faults import explain
-from purejax_sc.config.words import nearest, printable, quote
+from purejax_sc.config import sections
+from purejax_sc.config.errors import ConfigError, explain, nearest, printable, quote
+from purejax_sc.config.experiment import Config, refuse_switched_off
+from purejax_sc.config.sections import Hyper, NetworkConfig
 
 _PACKAGE = Path(__file__).parent.parent
 CONFIG_DIR = _PACKAGE / "configs"
 if not CONFIG_DIR.is_dir():  # a checkout keeps them at the top level; the wheel carries them in the package
     CONFIG_DIR = _PACKAGE.parent / "configs"
+
+
+# YAML by PyYAML's safe loader, with numbers as people write them: `1e6`, `1_000_000` and `3e-4`.
+
+_TEXT, _NUMBER = "tag:yaml.org,2002:str", "tag:yaml.org,2002:float"
+_NUMBER_FORM = re.compile(
+    r"^(?:[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """Keys are text, and each stands once. Dates, `0x10` and `1:30`, which YAML 1.1 reads as numbers, are text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  PyYAML's way
+        first: [(tag, form) for tag, form in forms if tag.endswith((":bool", ":null"))]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                key.tag = _TEXT
+                if key.value in seen:
+                    reason = f"the key {quote(key.value)} is given twice: leave one out"
+                    raise yaml.MarkedYAMLError(problem=reason, problem_mark=key.start_mark)
+                seen.add(key.value)
+        return node
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that would be read as a number."""
+
+
+def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float:
+    """An integer where it is one, with an exponent, too: `1e6` counts steps."""
+    try:
+        return int(node.value)
+    except ValueError:
+        number = loader.construct_yaml_float(node)
+        return int(number) if "e" in node.value.lower() and number.is_integer() else number
+
+
+_Loader.add_constructor(_NUMBER, _number)
+for _form in (_Loader, _Dumper):
+    _form.add_implicit_resolver(_NUMBER, _NUMBER_FORM, list("-+.0123456789"))
+
+
+def parse(text: str, name: str) -> Any:
+    """The value of YAML text. name: of the text, for messages. Raises ConfigError."""
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark, reason = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{name}{place}: not valid YAML: {printable(reason)}") from None
+
+
+def dump(tree: Any) -> str:
+    """YAML text that `parse` reads as the same plain values."""
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
+    return text
+
+
+# Configurations
 
 
 def find(name: str | os.PathLike[str]) -> Path:
@@ -43,7 +110,7 @@ def find(name: str | os.PathLike[str]) -> Path:
 
 def read(text: str, key: str | None = None) -> Any:
     """The value of YAML text. key: that it is given to, for messages. Raises ConfigError."""
-    return yaml_text.parse(text, quote(text if key is None else f"{key}={text}"))
+    return parse(text, quote(text if key is None else f"{key}={text}"))
 
 
 def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bool = True) -> Config:
@@ -59,7 +126,7 @@ def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bo
         raise ConfigError(f"cannot read {shown}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read {shown}: byte {error.start} is not UTF-8: give a text file") from None
-    tree = yaml_text.parse(text, shown)
+    tree = parse(text, shown)
     if not isinstance(tree, dict):
         raise ConfigError(f"{shown} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
     return _with_words(tree, overrides, strict)
@@ -96,7 +163,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def to_yaml(config: Config) -> str:
-    return yaml_text.dump(to_tree(config))
+    return dump(to_tree(config))
 
 
 def split_word(word: str) -> tuple[str, str]:
@@ -145,15 +212,15 @@ def _with_words(tree: dict[str, Any], words: Iterable[str], strict: bool = True)
         _set(tree, path, value)
     config = from_tree(tree)
     if strict:
-        effects.refuse_switched_off(config, [".".join(path) for path, _ in settings])
+        refuse_switched_off(config, [".".join(path) for path, _ in settings])
     return config
 
 
 def _leave_kind(tree: dict[str, Any], kind: Any) -> None:
     """Take the options of the kind of network that the tree has out of it, where another one is asked for."""
     network = tree.get("network")
-    if isinstance(network, dict) and kind not in (None, network.get("kind", networks.DEFAULT_KIND)):
-        tree["network"] = {key: x for key, x in network.items() if key in networks.NetworkConfig.model_fields}
+    if isinstance(network, dict) and kind not in (None, network.get("kind", sections.DEFAULT_KIND)):
+        tree["network"] = {key: x for key, x in network.items() if key in NetworkConfig.model_fields}
 
 
 def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -196,9 +263,9 @@ def _keys(tree: Mapping[str, Any], path: list[str]) -> list[str]:
 
 
 def _network_keys(network: Mapping[str, Any], key: str) -> list[str]:
-    kind = network.get("kind", networks.DEFAULT_KIND)
-    others = networks.kinds_with(key)
+    kind = network.get("kind", sections.DEFAULT_KIND)
+    others = sections.kinds_with(key)
     if others:
         cures = " or ".join(f"network.kind={other}" for other in others)
         raise ConfigError(f"network.{key} has no effect with network.kind={kind}: leave it out, or set {cures}")
-    return list(networks.kind_of(kind).options.model_fields)
+    return list(sections.kind_of(kind).options.model_fields)

@@ -1,7 +1,7 @@
 """Environments by name: `make_env(config)` gives one unbatched `Env`, `base` runs a batch of them.
 
-A family of environments is one file with `names()` and `make(config)`, and a row of `config.envs.FAMILIES`. Those of
-which `is_host(config)` says so run on the host instead: `make_host_envs` gives a batch of them; their file has `names`,
+A family of environments is one file with `names()` and `make(config)`, and a row of `config.sections.FAMILIES`. Where
+`is_host(config)`, they run on the host instead: `make_host_envs` gives a batch of them; their file has `names`,
 `make_spec`, `check_installed` and `make_envs`. Files, and the packages behind them, are imported only when one of their
 environments is asked for.
 """
@@ -12,9 +12,8 @@ from importlib import import_module
 from typing import Any
 
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.config.base import resolve
-from purejax_sc.config.envs import FAMILIES, Family, family_of
-from purejax_sc.config.words import nearest, quote
+from purejax_sc.config.errors import nearest, quote
+from purejax_sc.config.sections import FAMILIES, Family, family_of, resolve
 from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.types import Env, EnvSpec
 

@@ -1,295 +1,128 @@
-"""Atari 2600 games on the host, played by EnvPool or by ale-py's vector environment, with one interface.
+"""Atari 2600 games on the host, played by EnvPool (Arcade Learning Environment) by the paper's protocol.
 
-Both run the Arcade Learning Environment and give the same frames, rewards and ends, but for one thing: EnvPool cannot
-start without a no-op, so that its episodes begin one emulator frame later than ale-py's. And where a game is over,
-ale-py shows the frame before the last.
+An episode begins with one no-op, without which EnvPool cannot start.
 """
 
-import re
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from purejax_sc.config import AtariConfig, Config
+from purejax_sc.config import Config
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.envs.base import check_options
-from purejax_sc.envs.host import HostEnvs, HostStep, Played, first_step, next_step
+from purejax_sc.envs.host import HostEnvs, HostStep, first_step, next_step
 from purejax_sc.types import EnvSpec
 
 JOYSTICK = 18  # all actions of the Arcade Learning Environment: nothing, fire, eight directions, these with fire
 # Skiing knows no fire: its full action set is nothing and eight directions. Actions with fire act as those without.
 _WITHOUT_FIRE = np.array([0, 0, *range(1, 9), *range(1, 9)])
 
-
-class Engine(Protocol):
-    """B games. A row whose episode has ended resets at its next action, whatever that is, and plays no frame.
-
-    rows: int32 [n], increasing. `recv` takes the rows of the last `send`.
-    """
-
-    def start(self) -> np.ndarray:
-        """First frames uint8 [B, H, W, C]."""
-
-    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        """Act in some rows: int32 [n]."""
-
-    def recv(self, rows: np.ndarray) -> Played:
-        """What followed in arrays that the engine does not write to again. Waits."""
-
-    def close(self) -> None: ...
+# The paper's protocol. It takes the maximum over the last 4 frames of a step; EnvPool's own is that over 2.
+REPEAT = 4  # frames per agent step
+STICKY = 0.25  # probability that a frame repeats the action of the one before
+MAX_FRAMES = 108_000  # half an hour, then an episode is truncated
 
 
 def names() -> tuple[str, ...]:
-    """The 57 games of the literature, in EnvPool's spelling."""
+    """Return the 57 games of the literature, in EnvPool's spelling."""
     return tuple(f"atari/{game}" for game in SCORES)
 
 
 def make_spec(config: Config) -> EnvSpec:
-    """The spec of one frame of the game that `config.env` names; starts no game.
+    """Return the spec of one frame of the game that `config.env` names; start no game.
 
-    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where an engine is needed and not installed.
+    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where EnvPool is needed and not installed.
     """
-    game = _game(config)
-    options = config.atari
-    num_actions = JOYSTICK if options.full_actions else _ENGINES[options.backend].count_actions(game)
+    game, options = _game(config), config.atari
     shape = (options.size, options.size, 1 if options.gray else 3)
+    num_actions = JOYSTICK if options.full_actions else _count_actions(game)
     return EnvSpec(num_actions, shape, np.dtype(np.uint8), two_player=False)
 
 
 def check_installed(config: Config) -> None:
-    """Raise ModuleNotFoundError where the engine that will play is not installed."""
-    import_module(_ENGINES[config.atari.backend].package)
+    """Raise ModuleNotFoundError where EnvPool is not installed."""
+    import_module("envpool")
 
 
 def make_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
-    """`num_envs` games of the one that `config.env` names. Those with different seeds are independent.
+    """Start `num_envs` games of the one that `config.env` names. Those with different seeds are independent.
 
-    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where the engine is not installed.
+    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where EnvPool is not installed.
     """
+    import envpool
+
     options = config.atari
-    # An engine takes the maximum over two frames by itself; for that over all of a step it plays them one by one.
-    inner_steps = 1 if options.max_over == 2 else options.repeat
-    engine = _ENGINES[options.backend](_game(config), options, _seeds(num_envs, seed), inner_steps)
-    return AtariEnvs(make_spec(config), num_envs, engine, options.repeat, inner_steps, _action_table(config))
+    pool = envpool.make(
+        f"{_game(config)}-v5",
+        env_type="gymnasium",
+        num_envs=num_envs,
+        seed=_seeds(num_envs, seed).tolist(),
+        num_threads=0,  # as many as there are cores or games, whichever is less
+        max_episode_steps=MAX_FRAMES // REPEAT,
+        frame_skip=REPEAT,
+        img_height=options.size,
+        img_width=options.size,
+        gray_scale=options.gray,
+        stack_num=1,
+        repeat_action_probability=STICKY,
+        full_action_space=options.full_actions,
+        noop_max=1,  # one no-op, as 0 crashes it
+        use_fire_reset=False,
+        episodic_life=False,
+        zero_discount_on_life_loss=False,
+        reward_clip=False,
+    )
+    return AtariEnvs(make_spec(config), pool, num_envs, _action_table(config))
 
 
 class AtariEnvs:
-    """A `HostEnvs` of games.
+    """A `HostEnvs` of EnvPool's games. A row whose episode has ended resets at its next action, whatever that is."""
 
-    With several inner steps, the frame is the maximum over those of one agent step, and `recv` plays all but the first.
-    They are scaled down before, unlike in an engine's own maximum over two, which makes no difference for what flickers
-    in one place.
-    """
-
-    def __init__(
-        self,
-        spec: EnvSpec,
-        num_envs: int,
-        engine: Engine,
-        frames_per_step: int,
-        inner_steps: int,
-        action_table: np.ndarray,
-    ) -> None:
+    def __init__(self, spec: EnvSpec, pool: Any, num_envs: int, action_table: np.ndarray) -> None:
         self.spec = spec
         self.num_envs = num_envs
-        self._engine = engine
-        self._frames_per_step = frames_per_step
-        self._inner_steps = inner_steps
-        self._action_table = action_table
+        self._pool = pool
         self._rows = np.arange(num_envs, dtype=np.int32)
-        self._action = np.zeros(num_envs, np.int32)  # the engine's, sent last
+        self._action_table = action_table
         self._shown: HostStep | None = None
 
     def recv(self) -> HostStep:
         if self._shown is None:
-            self._shown = first_step(self._engine.start())
-        else:
-            played = self._play_on(self._engine.recv(self._rows), resets=self._shown.ended)
-            self._shown = next_step(self._shown, *played, frames_per_step=self._frames_per_step)
+            self._pool.async_reset()
+            self._shown = first_step(_channels_last(self._pool.recv()[0]))
+            return self._shown
+        obs, reward, _, truncated, info = self._pool.recv()
+        assert np.array_equal(info["env_id"], self._rows)
+        terminated = info["terminated"].astype(bool)  # EnvPool's own is False where the game is over at the cap
+        self._shown = next_step(self._shown, _channels_last(obs), reward, terminated, truncated, REPEAT)
         return self._shown
 
     def send(self, action: np.ndarray) -> None:
-        """Act in every game: integer [B]. Raises ValueError for other actions than the spec's: an engine would hang."""
+        """Act in every game: integer [B]. Raises ValueError for other actions than the spec's: EnvPool would hang."""
         action = np.asarray(action)
         if action.shape != (self.num_envs,) or action.min() < 0 or action.max() >= self.spec.num_actions:
             raise ValueError(f"actions must be {self.num_envs} numbers from 0 to {self.spec.num_actions - 1}: {action}")
-        self._action = self._action_table[action]
-        self._engine.send(self._action, self._rows)
+        self._pool.send(self._action_table[action], self._rows)
 
     def close(self) -> None:
-        self._engine.close()
-
-    def _play_on(self, played: Played, resets: np.ndarray) -> Played:
-        """The rest of an agent step after its first frame, in rows that have not reset and go on."""
-        for _ in range(self._inner_steps - 1):
-            rows = self._rows[~(resets | played.terminated | played.truncated)]
-            if not len(rows):
-                break
-            self._engine.send(self._action[rows], rows)
-            more = self._engine.recv(rows)
-            played.frame[rows] = np.maximum(played.frame[rows], more.frame)
-            played.reward[rows] += more.reward
-            played.terminated[rows] = more.terminated
-            played.truncated[rows] = more.truncated
-        return played
+        self._pool.close()
 
 
-class EnvPoolEngine:
-    """EnvPool as an `Engine`; the memory of what it returns belongs to the receiver."""
-
-    package = "envpool"
-
-    def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
-        import envpool
-
-        frame_skip = options.repeat // inner_steps
-        self._envs: Any = envpool.make(
-            f"{game}-v5",
-            env_type="gymnasium",
-            num_envs=len(seeds),
-            seed=seeds.tolist(),
-            num_threads=options.threads or 0,
-            max_episode_steps=options.max_frames // frame_skip,
-            frame_skip=frame_skip,
-            img_height=options.size,
-            img_width=options.size,
-            gray_scale=options.gray,
-            stack_num=1,
-            repeat_action_probability=options.sticky,
-            full_action_space=options.full_actions,
-            noop_max=1,  # one no-op, as 0 crashes it
-            use_fire_reset=False,
-            episodic_life=False,
-            zero_discount_on_life_loss=False,
-            reward_clip=False,
-        )
-
-    @staticmethod
-    def count_actions(game: str) -> int:
-        """Actions that the game uses."""
-        import envpool
-
-        return int(envpool.make_spec(f"{game}-v5", full_action_space=False).action_space.n)
-
-    def start(self) -> np.ndarray:
-        self._envs.async_reset()
-        return self._channels_last(self._envs.recv()[0])
-
-    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        self._envs.send(action, rows)
-
-    def recv(self, rows: np.ndarray) -> Played:
-        obs, reward, _, truncated, info = self._envs.recv()
-        assert np.array_equal(info["env_id"], rows)
-        # Its own `terminated` is False where the game is over at the cap.
-        return Played(self._channels_last(obs), reward, info["terminated"].astype(bool), truncated)
-
-    def close(self) -> None:
-        self._envs.close()
-
-    @staticmethod
-    def _channels_last(obs: np.ndarray) -> np.ndarray:
-        """From [n, C, H, W], a channel at a time: NumPy copies a transposed view several times more slowly."""
-        return np.stack([obs[:, channel] for channel in range(obs.shape[1])], axis=-1)
+def _channels_last(obs: np.ndarray) -> np.ndarray:
+    """Copy [n, C, H, W] to [n, H, W, C] channel by channel: NumPy copies a transposed view several times slower."""
+    return np.stack([obs[:, channel] for channel in range(obs.shape[1])], axis=-1)
 
 
-class AleEngine:
-    """ale-py's vector environment as an `Engine`.
+def _count_actions(game: str) -> int:
+    """Return the number of actions that the game uses."""
+    import envpool
 
-    It steps all of its games or none, so that with several inner steps there is one vector environment per game. The
-    cap is kept here: at its own, as at the end of a game, ale-py does not show the last frame.
-    """
-
-    package = "ale_py"
-
-    def __init__(self, game: str, options: AtariConfig, seeds: np.ndarray, inner_steps: int) -> None:
-        from ale_py.vector_env import AtariVectorEnv
-        from gymnasium.vector import AutoresetMode
-
-        self._gray = options.gray
-        self._max_frames = options.max_frames
-        self._truncated = np.zeros(len(seeds), bool)  # rows to reset
-        self._seeds = seeds[None] if inner_steps == 1 else seeds[:, None]
-        frame_skip = options.repeat // inner_steps
-        self._vectors: list[Any] = [
-            AtariVectorEnv(
-                rom_name(game),
-                num_envs=len(part),
-                num_threads=(options.threads or 0) if inner_steps == 1 else 1,
-                autoreset_mode=AutoresetMode.NEXT_STEP,
-                max_num_frames_per_episode=options.max_frames + 2 * options.repeat,  # is never reached
-                frameskip=frame_skip,
-                maxpool=frame_skip > 1,
-                img_height=options.size,
-                img_width=options.size,
-                grayscale=options.gray,
-                stack_num=1,
-                repeat_action_probability=options.sticky,
-                full_action_space=options.full_actions,
-                noop_max=0,
-                use_fire_reset=False,
-                episodic_life=False,
-                life_loss_info=False,
-                reward_clipping=False,
-            )
-            for part in self._seeds
-        ]
-
-    @staticmethod
-    def count_actions(game: str) -> int:
-        """Actions that the game uses."""
-        import ale_py
-
-        path = ale_py.roms.get_rom_path(rom_name(game))
-        assert path is not None, game
-        ale = ale_py.ALEInterface()
-        ale.loadROM(path)
-        return len(ale.getMinimalActionSet())
-
-    def start(self) -> np.ndarray:
-        shown = [vector.reset(seed=seeds)[0] for vector, seeds in zip(self._vectors, self._seeds, strict=True)]
-        return self._frames(np.concatenate(shown))
-
-    def send(self, action: np.ndarray, rows: np.ndarray) -> None:
-        for vector, part in self._parts(rows):
-            vector.send(action[part])
-
-    def recv(self, rows: np.ndarray) -> Played:
-        answers = [self._recv_part(vector, rows[part]) for vector, part in self._parts(rows)]
-        return Played(*(np.concatenate(x) for x in zip(*answers, strict=True)))
-
-    def close(self) -> None:
-        self._vectors = []  # they end with their last reference
-
-    def _parts(self, rows: np.ndarray) -> list[tuple[Any, slice]]:
-        """The vector environments that play some rows, and where their rows are among these."""
-        if len(self._seeds) == 1:
-            return [(self._vectors[0], slice(None))]
-        return [(self._vectors[row], slice(i, i + 1)) for i, row in enumerate(rows)]
-
-    def _recv_part(self, vector: Any, rows: np.ndarray) -> Played:
-        obs, reward, terminated, _, info = vector.recv()
-        resets = self._truncated[rows]
-        if resets.any():  # these rows have played on, which nobody sees
-            obs, _ = vector.reset(options={"reset_mask": resets})
-        self._truncated[rows] = (info["episode_frame_number"] >= self._max_frames) & ~terminated & ~resets
-        return Played(self._frames(obs), reward, terminated, self._truncated[rows])
-
-    def _frames(self, obs: np.ndarray) -> np.ndarray:
-        return obs[:, 0, ..., None] if self._gray else obs[:, 0]
-
-
-_ENGINES: dict[str, Any] = {"envpool": EnvPoolEngine, "ale": AleEngine}
-
-
-def rom_name(game: str) -> str:
-    """ale-py's spelling: ms_pacman for MsPacman."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower()
+    return int(envpool.make_spec(f"{game}-v5", full_action_space=False).action_space.n)
 
 
 def _seeds(num_envs: int, seed: int) -> np.ndarray:
-    """Of single games, int32 [num_envs]."""
+    """Return the seeds of single games, int32 [num_envs]."""
     return (np.random.SeedSequence(seed).generate_state(num_envs) % np.uint32(2**31 - 1)).astype(np.int32)
 
 
@@ -299,7 +132,7 @@ def _game(config: Config) -> str:
 
 
 def _action_table(config: Config) -> np.ndarray:
-    """The engine's number of each of our actions."""
+    """Return EnvPool's number of each of our actions."""
     if config.env == "atari/Skiing" and config.atari.full_actions:
         return _WITHOUT_FIRE.astype(np.int32)
     return np.arange(JOYSTICK, dtype=np.int32)

@@ -110,10 +110,10 @@ def make(config: Config) -> Env:
 
 def make_garnet(options: EnvOptions) -> Env:
     """One Garnet MDP, fixed by `options.mdp_seed`, with one-hot observations. Raises ConfigError."""
-    check_options("garnet", options, ("states", "actions", "mdp_seed", "max_steps"))
+    check_options("garnet", options, ("states", "actions", "mdp_seed"))
     num_states, num_actions = options.states or NUM_STATES, options.actions or NUM_ACTIONS
     settings = {"env_options.states": num_states, "env_options.actions": num_actions}
     refuse_beyond(free_on_host(), "this machine", "its tables", 4 * num_states**2 * num_actions, settings)
     P, R = sample_garnet(jax.random.key(options.mdp_seed or 0), num_states, num_actions)
-    params = GarnetParams(P=P, R=R, max_steps_in_episode=options.max_steps or MAX_STEPS)
+    params = GarnetParams(P=P, R=R, max_steps_in_episode=MAX_STEPS)
     return adapt(Garnet(num_states, num_actions), params)

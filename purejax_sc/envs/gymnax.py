@@ -8,7 +8,6 @@ import numpy as np
 
 from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs.base import check_options, lenient_promotion, postponed, without_weak_types
-from purejax_sc.memory import free_on_host, refuse_beyond
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 with postponed("matplotlib.pyplot", "seaborn"):  # by which it draws: a second for every command, with SciPy and pandas
@@ -17,11 +16,6 @@ with postponed("matplotlib.pyplot", "seaborn"):  # by which it draws: a second f
 
 _CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
 _DOWNLOADS = ("MNISTBandit-bsuite",)  # fetches its images when it is made
-# Our option -> the argument of the environment's constructor.
-_ARGUMENTS = {
-    "DeepSea-bsuite": {"size": "size"},
-    "FrozenLake-misc": {"map_name": "map_name", "slippery": "is_slippery"},
-}
 
 
 def names() -> tuple[str, ...]:
@@ -42,19 +36,12 @@ def make_gymnax(name: str, options: EnvOptions) -> Env:
 
     MinAtar games have gymnax's minimal action sets and, unlike the original, no sticky actions unless asked for.
     """
-    arguments = _ARGUMENTS.get(name, {})
     is_minatar = name.endswith("-MinAtar")
-    check_options(f"gymnax/{name}", options, ("max_steps", *arguments, *(("sticky_actions",) if is_minatar else ())))
-    chosen = {argument: getattr(options, option) for option, argument in arguments.items()}
-    if options.size is not None:
-        square = {"env_options.size": options.size}
-        refuse_beyond(free_on_host(), "this machine", "its squares", 4 * options.size**2, square)
+    check_options(f"gymnax/{name}", options, ("sticky_actions",) if is_minatar else ())
     with lenient_promotion():
-        environment, params = gymnax.make(name, **{argument: x for argument, x in chosen.items() if x is not None})
+        environment, params = gymnax.make(name)
     if not isinstance(environment.action_space(params), spaces.Discrete):
         raise ConfigError(f"env='gymnax/{name}' has continuous actions, but the agent needs discrete actions")
-    if options.max_steps is not None:
-        params = params.replace(max_steps_in_episode=options.max_steps)
     env = adapt(environment, params, jnp.bool_ if is_minatar else jnp.float32)
     return with_sticky_actions(env, options.sticky_actions) if options.sticky_actions else env
 

@@ -63,15 +63,6 @@ class HostEnvs(Protocol):
         """Give back threads and memory; closing twice does nothing."""
 
 
-class Played(NamedTuple):
-    """What an engine shows of n rows: frame uint8 [n, H, W, C], reward [n], terminated bool [n], truncated bool [n]."""
-
-    frame: np.ndarray
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-
-
 def first_step(frame: np.ndarray) -> HostStep:
     """All rows at the start of an episode, with frames [B, *obs_shape]."""
     num_envs = len(frame)

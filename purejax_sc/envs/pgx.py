@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pgx
 from pgx import go
 
-from purejax_sc.config import Config, ConfigError, EnvOptions
+from purejax_sc.config import Config, EnvOptions
 from purejax_sc.envs.base import check_options, lenient_promotion, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
@@ -51,15 +51,15 @@ def make_pgx(name: str, options: EnvOptions) -> Env:
     which loses at once (positional superko).
     """
     size = go_size(name)
-    check_options(f"pgx/{name}", options, () if size is None else ("komi", "max_steps"))
-    return adapt(pgx.make(name) if size is None else make_go(size, options.komi, options.max_steps))
+    check_options(f"pgx/{name}", options, ())
+    return adapt(pgx.make(name) if size is None else make_go(size))
 
 
-def make_go(size: int, komi: float | None = None, max_steps: int | None = None) -> go.Go:
-    """Pgx's own game of Go. None: a komi of 7.5, and 2 moves per point. Raises ConfigError for a komi with draws."""
-    komi = GO_KOMI if komi is None else komi
-    if komi % 1 != 0.5:  # an equal score would be a win for White
-        raise ConfigError(f"env_options.komi={komi:g} allows equal scores: set a half, such as {GO_KOMI}")
+def make_go(size: int, komi: float = GO_KOMI, max_steps: int | None = None) -> go.Go:
+    """Make Pgx's own game of Go. komi: a half, as Pgx counts an equal score as a win for White.
+
+    max_steps: None for 2 moves per point.
+    """
     return go.Go(size=size, komi=komi, max_terminal_steps=max_steps)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from purejax_sc import memory, networks
 from purejax_sc.agent.search import NO_SEARCH, SearchOptions
 from purejax_sc.config import Config, ConfigError, override
-from purejax_sc.config.envs import family_of
+from purejax_sc.config.sections import family_of
 from purejax_sc.envs import episodes, is_host, make_env, make_host_envs, make_spec
 from purejax_sc.envs.episodes import Episodes, Player
 from purejax_sc.envs.host import stacked_spec
@@ -87,7 +87,7 @@ def evaluate(
 
 
 def evaluation_config(config: Config, num_levels: int, overrides: Sequence[str]) -> Config:
-    """Return the configuration to evaluate with: levels are held out and have the final difficulty of training.
+    """Return the configuration to evaluate with: levels are held out.
 
     Raises ConfigError for overrides of anything but the environment.
     """
@@ -97,7 +97,7 @@ def evaluation_config(config: Config, num_levels: int, overrides: Sequence[str])
     family = family_of(config.env)
     if family and "levels" in family.sections:
         pool = {} if config.levels.file else {"pool": max(num_levels, MIN_LEVELS), "refresh": 0}
-        levels = config.levels.model_copy(update={"split": "test", "first_depth": None, **pool})
+        levels = config.levels.model_copy(update={"split": "test", **pool})
         config = config.model_copy(update={"levels": levels})
     return override(config, overrides)
 

@@ -13,7 +13,8 @@ from jumanji.environments.routing.sokoban.env import Sokoban
 
 from purejax_sc import memory
 from purejax_sc.config import ConfigError, LevelsConfig
-from purejax_sc.envs import boxoban, levels, sokoban
+from purejax_sc.envs import sokoban
+from purejax_sc.envs.sokoban import boxoban, levels
 from purejax_sc.evaluation import render
 from purejax_sc.results.files import RunError, check_new, replace_files
 
@@ -83,7 +84,7 @@ def generate(
         for grid in level.grid[good & (held_out == (config.split == "test"))]:
             found.setdefault(grid.tobytes(), grid)
         if tries >= 100 * BATCH and valid < tries / 10_000:
-            raise ConfigError(f"{valid} of {tries} tries were levels: raise depth, dig_steps or turn")
+            raise ConfigError(f"{valid} of {tries} tries were levels: raise levels.depth")
         say(f"{min(len(found), num)} of {num} levels")
     seconds = time.perf_counter() - start
     facts = {"tries": tries, "valid": valid / tries, "moves": float(np.median(lengths)), "tries_per_s": tries / seconds}

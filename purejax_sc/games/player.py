@@ -251,5 +251,4 @@ def go_rules(entrant: Entrant) -> tuple[int, float]:
     size = None if entrant.config is None else go_size(entrant.config.env)
     if entrant.config is None or size is None:
         raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
-    komi = entrant.config.env_options.komi
-    return size, GO_KOMI if komi is None else komi
+    return size, GO_KOMI

@@ -1,6 +1,6 @@
 """Neural networks: `make_model` turns a kind of network into the pure functions of `types.Model`.
 
-A kind is one file: its options, its modules, and a `parts.Kind` that the table `config.networks.KINDS` names. It builds
+A kind is one file: its options, its modules, and a `parts.Kind` that the table `config.sections.KINDS` names. It builds
 `parts.Parts`: encoder, dynamics and heads. Everything else is shared.
 """
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from purejax_sc.agent.transforms import from_logits
 from purejax_sc.config import Config, ConfigError, MuesliConfig
-from purejax_sc.config.networks import kind_of
+from purejax_sc.config.sections import kind_of
 from purejax_sc.networks.parts import LinearDecoder, Parts
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
 

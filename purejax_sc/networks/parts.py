@@ -44,7 +44,7 @@ class Parts(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Kind of network: a row of `config.networks.KINDS`.
+    """Kind of network: a row of `config.sections.KINDS`.
 
     options: its section of a configuration.
     make:    (options, EnvSpec) -> Parts. Raises ConfigError on impossible sizes.

@@ -90,7 +90,7 @@ def difference(one: Config, other: Config) -> str | None:
     """Return the first key in which two configurations differ, ignoring where and how a run is stored and executed."""
     ours, theirs = (flat(to_tree(config)) for config in (one, other))
     for name in {**ours, **theirs}:
-        free = name.startswith(("checkpoint.", "host.")) or name in ("train.data_shards", "atari.threads")
+        free = name.startswith(("checkpoint.", "host.")) or name == "train.data_shards"
         if not free and ours.get(name) != theirs.get(name):
             return name
     return None

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import pydantic
 from pydantic import Field
 
-from purejax_sc.config import CONFIG_DIR, Config, ConfigError, Positive, Section, load, override, yaml_text
-from purejax_sc.config.base import Natural
-from purejax_sc.config.faults import explain
-from purejax_sc.config.words import advice, printable, quote
+from purejax_sc.config import CONFIG_DIR, Config, ConfigError, Positive, Section, load, override
+from purejax_sc.config.errors import advice, explain, printable, quote
+from purejax_sc.config.files import parse
+from purejax_sc.config.sections import Natural
 
 FOLDER = CONFIG_DIR / "studies"
 CLAIM = re.compile(r"(\S+)\.(\w+) *([<>]) *(\S+)\.(\2)")
@@ -132,7 +132,7 @@ def load_study(
     path = FOLDER / f"{name}.yaml" if name in shipped() else Path(name)
     shown = printable(str(path))
     try:
-        file = _validated(yaml_text.parse(path.read_text(encoding="utf-8"), shown), shown)
+        file = _validated(parse(path.read_text(encoding="utf-8"), shown), shown)
     except OSError:
         raise ConfigError(f"no study {quote(name)}: give a file, or one of {', '.join(shipped())}") from None
     if not file.tabular and size not in file.environments:

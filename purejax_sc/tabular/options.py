@@ -12,10 +12,8 @@ import pydantic
 from pydantic import Field
 
 from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read, split_words
-from purejax_sc.config.agent import UPDATES
-from purejax_sc.config.base import names_row, row
-from purejax_sc.config.faults import explain
-from purejax_sc.config.words import quote
+from purejax_sc.config.errors import explain, quote
+from purejax_sc.config.sections import UPDATES, names_row, row
 from purejax_sc.tabular.learner import Static, Variant
 from purejax_sc.types import Gates
 

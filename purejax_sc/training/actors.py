@@ -20,6 +20,7 @@ from purejax_sc.types import EnvSpec, Key, Observation, Params, Sequence, Tree
 
 ACTING = 1  # apart from the other uses of a key
 _AT_ONE_TIME = ("legal", "prev_action", "prev_reward", "valid")  # of an Observation: what no stack needs
+QUEUED = 2  # blocks, one per actor and iteration, that may wait for the learner
 POLL_SECONDS = 0.2  # how soon a thread notices that another one has failed
 CLOSE_SECONDS = 10  # for a thread to end, before it is left behind
 
@@ -47,7 +48,7 @@ class Actors:
 
     def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs) -> None:
         self._config, self._spec, self._make_envs = config, spec, make_envs
-        self._blocks: queue.Queue[Block] = queue.Queue(config.host.queue)
+        self._blocks: queue.Queue[Block] = queue.Queue(QUEUED)
         self._errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []

@@ -32,6 +32,7 @@ from purejax_sc.training.train_state import (
 from purejax_sc.types import Array, Env, EpisodeStats, Key, Model, Observation, Params, Sequence, Transition, Tree
 
 JUDGE = 1  # apart from the other uses of a key
+EARLIER = 0.1  # share of a run after which the agent of that time stays as the earlier opponent
 
 DeviceState = TrainState[DriverState, ReplayState | Nothing]
 
@@ -163,7 +164,7 @@ def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Arr
     if not parts.judged:
         return state, {"episode_return": jnp.array(jnp.nan)} if parts.env.spec.two_player else {}
     params = state.learner.target
-    until = round(config.arena.earlier * config.num_updates)
+    until = round(EARLIER * config.num_updates)
     earlier = jax.tree.map(partial(jnp.where, state.learner.updates <= until), params, state.earlier)
     # the key goes on as if nothing had been drawn from it here
     key_random, key_earlier = jax.random.split(parts.own(jax.random.fold_in(state.key, JUDGE)))

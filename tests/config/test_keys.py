@@ -6,8 +6,8 @@ import pytest
 
 from purejax_sc import config
 from purejax_sc.cli.commands import main
-from purejax_sc.config import NetworkConfig, keys
-from purejax_sc.config.keys import TABULAR, Key
+from purejax_sc.config import NetworkConfig, reference
+from purejax_sc.config.reference import TABULAR, Key
 from purejax_sc.tabular.options import PAPER, TabularOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
@@ -15,18 +15,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 
 @pytest.fixture(scope="module")
 def known() -> dict[tuple[str, str], Key]:
-    return {(key.name, key.owner): key for key in keys.read_keys()}
+    return {(key.name, key.owner): key for key in reference.read_keys()}
 
 
 def test_the_page_is_what_the_code_says(known: dict[tuple[str, str], Key]) -> None:
     cure = "run: purejax-sc keys --markdown > docs/keys.md"
-    assert PAGE.read_text(encoding="utf-8") == keys.to_markdown(list(known.values())), cure
+    assert PAGE.read_text(encoding="utf-8") == reference.to_markdown(list(known.values())), cure
 
 
 def test_every_key_and_section_has_a_meaning(known: dict[tuple[str, str], Key]) -> None:
     assert [key.name for key in known.values() if not key.meaning.endswith((".", ")"))] == []
-    sections = {**keys.sections(), TABULAR: TabularOptions}
-    assert [name for name, section in sections.items() if not keys.summary(section)] == []
+    sections = {**reference.sections(), TABULAR: TabularOptions}
+    assert [name for name, section in sections.items() if not reference.summary(section)] == []
 
 
 def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
@@ -41,13 +41,13 @@ def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
     [
         ("env", "", "", "text", "Atari: atari/Pong; Sokoban: jumanji/Sokoban; Go: pgx/go_9x9"),
         ("hyper.learning_rate", "", "0.0003", "number from 0", "Atari, Sokoban: 0.0003; Go: 0.0002"),
-        ("hyper.moment_decay", "", "0.99", "number from 0 below 1", ""),
         ("hyper.gates", "", "null", "list of numbers from 0 to 1 or null", ""),
+        ("hyper.moment_decay", "", "0.99", "number from 0 below 1", ""),
         ("muesli.unroll", "", "5", "integer from 1 to 1_000", "5"),
         ("muesli.bins_max", "", "300", "number above 0", ""),
         ("sc.policy", "", "pi", "pi, epsilon, avoid_first, original, module:name", "Atari, Go: epsilon; Sokoban: pi"),
         ("replay.capacity", "", "100_000", "integer from 1", "Atari: 2_250_000; Sokoban: 9_000_000"),  # Go has none
-        ("env_options.map_name", "", "null", "4x4, 8x8 or null", ""),
+        ("env_options.mdp_seed", "", "null", "integer from 0 or null", ""),
         ("network.strides", "network.kind=impala", "null",
          "list of integers from 1 or null", "Atari: null; Sokoban: [1, 1, 2, 2]"),
         ("network.kind", "", "mlp", "mlp, minatar, impala, resnet, muzero, module:name",
@@ -74,7 +74,7 @@ def test_the_tabular_study_has_the_papers_numbers_but_for_three() -> None:
 @pytest.mark.parametrize("name", ["smoke", "atari", "sokoban", "go_9x9"])
 def test_a_configuration_with_meanings_is_the_same(name: str) -> None:
     loaded = config.load(name)
-    text = keys.explained(loaded)
+    text = reference.explained(loaded)
     assert config.from_tree(config.read(text)) == loaded
     assert all("#" in line for line in text.splitlines() if not line.lstrip().startswith("- "))
 
@@ -83,7 +83,7 @@ def test_a_configuration_with_meanings_is_the_same(name: str) -> None:
 def test_text_that_looks_like_yaml_stays_what_it_is(file: str) -> None:
     loaded = config.load("atari_small", ["replay.file=x"])
     loaded = loaded.model_copy(update={"replay": loaded.replay.model_copy(update={"file": file})})
-    assert config.from_tree(config.read(keys.explained(loaded))) == loaded
+    assert config.from_tree(config.read(reference.explained(loaded))) == loaded
 
 
 def test_sections_of_the_users_own_have_meanings() -> None:
@@ -93,7 +93,7 @@ def test_sections_of_the_users_own_have_meanings() -> None:
         in units."""
         depth: int = 4  # a comment is none
 
-    assert keys.meanings(Own) == keys.meanings(NetworkConfig) | {"width": "Of the latent, in units."}
+    assert reference.meanings(Own) == reference.meanings(NetworkConfig) | {"width": "Of the latent, in units."}
 
 
 def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from purejax_sc import config
-from purejax_sc.config import ConfigError, yaml_text
+from purejax_sc.config import ConfigError, files
 from purejax_sc.envs import make_env
 from purejax_sc.tabular.options import parse
 
@@ -35,7 +35,7 @@ def test_values_are_read_as_people_write_them(text: str, values: Any) -> None:
 
 def test_values_survive_yaml() -> None:
     values = [1e-05, 1e16, 0.1, 7, True, None, "1e6", "010", "1_0", "yes", "null", "a: b", "\x1b", "'", ""]
-    assert yaml_text.parse(yaml_text.dump(values), "") == values
+    assert files.parse(files.dump(values), "") == values
 
 
 @pytest.mark.parametrize(

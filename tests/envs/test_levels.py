@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers import sokoban_reference
 
-from purejax_sc.envs import boxoban, levels
-from purejax_sc.envs.levels import Position, Rules
+from purejax_sc.envs.sokoban import levels
+from purejax_sc.envs.sokoban.levels import Position, Rules
 
 RULES = Rules(depth=60, positions=400)
 
@@ -19,14 +19,9 @@ def made() -> levels.Level:
     return jax.device_get(make(jax.random.split(jax.random.key(0), 128)))
 
 
-def test_levels_are_levels(made) -> None:
-    good = made.score > 0
-    assert 0.2 < good.mean() < 0.95
-    for grid in made.grid[good]:
-        assert boxoban.find_fault(grid) is None
-
-
 def test_the_moves_solve_the_level(made) -> None:
+    assert 0.2 < (made.score > 0).mean() < 0.95
+    assert made.length.max() <= RULES.depth
     for grid, moves, length in zip(made.grid, made.moves, made.length, strict=True):
         if length == 0:
             continue
@@ -39,19 +34,6 @@ def test_the_moves_solve_the_level(made) -> None:
         assert (moves[length:] == -1).all()
 
 
-def test_no_level_takes_more_reverse_actions_than_allowed() -> None:
-    make = jax.jit(lambda keys, depth: jax.vmap(lambda key: levels.generate(key, RULES, depth))(keys))
-    lengths = make(jax.random.split(jax.random.key(1), 64), jnp.int32(25)).length
-    assert lengths.max() <= 25
-    assert lengths.max() > 12
-
-
-def test_a_level_depends_on_its_key_alone(made) -> None:
-    keys = jax.random.split(jax.random.key(0), 128)
-    alone = jax.jit(lambda key: levels.generate(key, RULES))(keys[5])
-    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y[5]), alone, made)
-
-
 def test_a_search_in_parts_goes_on() -> None:
     key_begin, key_one, key_two = jax.random.split(jax.random.key(2), 3)
     search = levels.begin(key_begin, RULES)
@@ -59,11 +41,10 @@ def test_a_search_in_parts_goes_on() -> None:
     assert int(search.steps) == 400
     level = levels.finish(search)
     assert int(level.score) >= 0
-    assert boxoban.find_fault(np.asarray(level.grid)) is None or int(level.score) == 0
 
 
 def test_rooms_are_dug_inside() -> None:
-    floor = jax.jit(jax.vmap(lambda key: levels.dig(key, Rules())))(jax.random.split(jax.random.key(0), 256))
+    floor = jax.jit(jax.vmap(levels.dig))(jax.random.split(jax.random.key(0), 256))
     border = np.ones((10, 10), bool)
     border[1:-1, 1:-1] = False
     assert not np.asarray(floor)[:, border].any()
@@ -91,12 +72,8 @@ def test_successors_by_hand() -> None:
     assert after.boxes[5].tolist() == [player, *boxes[1:]]
     assert (int(after.last[1]), int(after.swaps[1])) == (2, 5)
     assert (int(after.last[5]), int(after.swaps[5])) == (0, 6)
-
-
-def test_the_first_pull_is_no_swap() -> None:
-    floor, (player, *boxes) = walled("##########", "# 10 #", "# 32 #", "#  4 #")
-    start = Position(jnp.array(boxes), jnp.int32(player), jnp.int32(-1), jnp.int32(0))
-    assert int(levels.successors(start, jnp.asarray(floor))[0].swaps[5]) == 0
+    first = Position(jnp.array(boxes), jnp.int32(player), jnp.int32(-1), jnp.int32(0))
+    assert int(levels.successors(first, jnp.asarray(floor))[0].swaps[5]) == 0  # the first pull is no swap
 
 
 def test_room_score_by_hand() -> None:
@@ -138,15 +115,6 @@ def test_a_search_meets_every_position_once_and_comes_back() -> None:
     assert len(positions) > 50
     assert int((search.seen > 0).sum()) == len(positions)
     assert (int(nearly.length), int(search.length)) == (1, 0)
-
-
-def test_a_player_who_is_shut_in_stays() -> None:
-    floor, (player, *boxes) = walled("##########", "#01234   #", "##########")
-    rules = Rules(depth=20, positions=64)
-    search = levels.start(jnp.asarray(floor), jnp.array(boxes), jnp.int32(player), jnp.bool_(True), rules)
-    search = levels.advance(jax.random.key(0), search, 64)
-    assert (int(search.length), int(search.best.score)) == (0, 0)
-    assert int((search.seen > 0).sum()) == 1
 
 
 def test_rooms_are_divided_by_their_walls_alone(made) -> None:

@@ -33,7 +33,10 @@ def make(name: str, **options) -> Env:
 @cache
 def compiled(name: str, **options):
     """The game's `init` and `step` for a batch."""
-    env = make(name, **options)
+    return jitted(make(name, **options))
+
+
+def jitted(env: Env):
     init, step = jax.vmap(env.init, (0, None)), jax.vmap(env.step, (None, 0, 0))
     return jax.jit(lambda key, num: init(jax.random.split(key, num), ()), static_argnums=1), jax.jit(step)
 
@@ -173,7 +176,7 @@ def test_a_stone_that_repeats_a_position_is_legal_and_loses():
 
 def test_komi_and_the_cap_of_go_are_options():
     rules = game_references.go(5, komi=0.5, cap=20)
-    games = play_and_compare(rules, compiled("go_5x5", komi=0.5, max_steps=20), NUM, no_early_pass)
+    games = play_and_compare(rules, jitted(pgx.adapt(pgx.make_go(5, 0.5, 20))), NUM, no_early_pass)
     assert max(len(game.boards) for game in games) == 21
     assert sum(game.end == "cap" for game in games) > 100
     margins = [game_references.area(game.boards[-1], game_references.neighbours(5)) for game in games]

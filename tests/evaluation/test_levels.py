@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from purejax_sc.cli.commands import main
-from purejax_sc.envs import boxoban
+from purejax_sc.envs.sokoban import boxoban
 from purejax_sc.evaluation import levels
 
 EASY = ["positions=256", "--difficulty", "40"]

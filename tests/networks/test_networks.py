@@ -11,7 +11,7 @@ import pytest
 from jax import export
 
 from purejax_sc.config import Config, ConfigError, MuesliConfig
-from purejax_sc.config.networks import NetworkConfig, read_network
+from purejax_sc.config.sections import NetworkConfig, read_network
 from purejax_sc.networks import make_model
 from purejax_sc.networks.conv import FORMS, choose_form, conv, max_pool
 from purejax_sc.networks.impala import patches

@@ -13,7 +13,7 @@ from helpers.batches import make as make_learner
 from jax.flatten_util import ravel_pytree
 
 from purejax_sc.config import Config, MuesliConfig
-from purejax_sc.config.networks import KINDS, read_network
+from purejax_sc.config.sections import KINDS, read_network
 from purejax_sc.networks import make_model
 from purejax_sc.networks.conv import FORMS, conv
 from purejax_sc.types import EnvSpec, Observation

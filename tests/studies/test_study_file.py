@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from purejax_sc.config import ConfigError
-from purejax_sc.config.agent import UPDATES
-from purejax_sc.config.base import resolve
+from purejax_sc.config.sections import UPDATES, resolve
 from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.studies.study_file import load_study, shipped
 

@@ -44,7 +44,9 @@ def run(config: Config):
 
 @pytest.fixture(scope="module")
 def judged():
-    return run(config(arena={"games": 8, "earlier": 0.5}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anakin, "EARLIER", 0.5)
+        return run(config(arena={"games": 8}))
 
 
 def equal(one, other) -> bool:

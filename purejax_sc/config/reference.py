@@ -13,14 +13,20 @@ from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter
 
-from purejax_sc.config import effects, yaml_text
-from purejax_sc.config.agent import Hyper
-from purejax_sc.config.base import MOST, Section, resolve
-from purejax_sc.config.envs import foreign_sections
-from purejax_sc.config.experiment import Config
-from purejax_sc.config.files import find, flat, load, to_tree
-from purejax_sc.config.networks import DEFAULT_KIND, KINDS, NetworkConfig, kind_of
-from purejax_sc.config.words import PLAIN
+from purejax_sc.config.errors import PLAIN
+from purejax_sc.config.experiment import Config, switched_off
+from purejax_sc.config.files import dump, find, flat, load, parse, to_tree
+from purejax_sc.config.sections import (
+    DEFAULT_KIND,
+    KINDS,
+    MOST,
+    Hyper,
+    NetworkConfig,
+    Section,
+    foreign_sections,
+    kind_of,
+    resolve,
+)
 
 PAPER = {"Atari": "atari", "Sokoban": "sokoban", "Go": "go_9x9"}  # domain -> its configuration of the paper's size
 TABULAR = "purejax-sc tabular"  # the command that has options of its own
@@ -125,7 +131,7 @@ def _explained(tree: dict[str, Any], said: dict[str, str], prefix: str = "") -> 
             below = _explained(value, said, f"{name}.")
             lines.append(f"{_with_comment(f'{name}:', meaning)}\n{textwrap.indent(below, '  ')}")
             continue
-        first, _, rest = yaml_text.dump({name: value}).partition("\n")
+        first, _, rest = dump({name: value}).partition("\n")
         if not (isinstance(value, str) and rest):  # text of several lines has no room for a comment
             first = _with_comment(first.ljust(COLUMN - 2 * bool(prefix)), meaning)
         lines.append(f"{first}\n{rest}")
@@ -216,13 +222,13 @@ def _paper() -> dict[tuple[str, str], str]:
     Those count in which the key has an effect.
     """
     configs = {domain: load(name) for domain, name in PAPER.items()}
-    trees = [yaml_text.parse(find(name).read_text(encoding="utf-8"), name) for name in PAPER.values()]
+    trees = [parse(find(name).read_text(encoding="utf-8"), name) for name in PAPER.values()]
     found: dict[tuple[str, str], dict[str, str]] = {}
     for name in dict.fromkeys(name for tree in trees for name in flat(tree)):
         for domain, config in configs.items():
             values = flat(to_tree(config))
             is_foreign = any(f"{name}.".startswith(f"{section}.") for section in foreign_sections(config.env))
-            if name in values and not is_foreign and not effects.switched_off(config, name):
+            if name in values and not is_foreign and not switched_off(config, name):
                 common = not name.startswith("network.") or name.partition(".")[2] in NetworkConfig.model_fields
                 row = found.setdefault((name, "" if common else f"network.kind={config.network.kind}"), {})
                 row[domain] = show(values[name])

@@ -17,6 +17,8 @@ import numpy as np
 from purejax_sc.types import Array, Key
 
 SIZE, BOXES, DIRECTIONS = 10, 4, 4
+# The walk that digs a room takes 1.5 * (width + height) steps and turns at each with this probability, as in the paper.
+DIG_STEPS, TURN_PROBABILITY = 30, 0.35
 FLOAT = 4  # bytes of a number of 32 bits
 FLOOR, WALL, TARGET, PLAYER, BOX, PLAYER_ON_TARGET, BOX_ON_TARGET = range(7)
 
@@ -41,14 +43,10 @@ _WALL_HASH, _BOX_HASH, _PLAYER_HASH = _WORDS
 class Rules(NamedTuple):
     """Constants of the procedure. Python values: static.
 
-    dig_steps: of the walk that digs the room; the paper's 1.5 * (width + height).
-    turn:      probability of a new direction at each of them.
     depth:     actions of reverse play at most. The knob of difficulty.
     positions: that the search looks at; 1,000,000 in the paper.
     """
 
-    dig_steps: int = 30
-    turn: float = 0.35
     depth: int = 300
     positions: int = 4_000
 
@@ -91,7 +89,7 @@ class Search(NamedTuple):
     """A search depth first in one room. The path to the present position has `length` steps.
 
     floor:      bool [100].   targets: int32 [4] cells, where the boxes started.   fits: is there room for all of them?
-    depth:      int32, length of a path at most.   steps: int32, of the search that were done.
+    steps:      int32, of the search that were done.
     path:       Position [Rules.depth + 1, ...], whose entry `length` is the present one.
     directions: int8 [Rules.depth] that led there.
     seen:       uint32 [slots] hashes of positions that were met. A newer one may take an older one's slot.
@@ -100,7 +98,6 @@ class Search(NamedTuple):
     floor: Array
     targets: Array
     fits: Array
-    depth: Array
     steps: Array
     path: Position
     directions: Array
@@ -111,33 +108,25 @@ class Search(NamedTuple):
 
 def search_bytes(rules: Rules) -> int:
     """Memory of a search at least: the hashes of positions that were met, the order of its steps, the digging."""
-    return FLOAT * _slots(rules) + 2 * 2 * DIRECTIONS * rules.positions + 8 * FLOAT * rules.dig_steps
+    return FLOAT * _slots(rules) + 2 * 2 * DIRECTIONS * rules.positions + 8 * FLOAT * DIG_STEPS
 
 
-def generate(key: Key, rules: Rules, depth: Array | int | None = None) -> Level:
-    """Try once to make a level; one whose score is 0 is none.
-
-    Args:
-      key:   its only source of chance.
-      rules: static.
-      depth: int32 scalar, may be traced: reverse actions, at most `rules.depth`, which is the default.
-    """
+def generate(key: Key, rules: Rules) -> Level:
+    """Try once to make a level; one whose score is 0 is none. rules: static."""
     key_begin, key_advance = jax.random.split(key)
-    return finish(advance(key_advance, begin(key_begin, rules, depth), rules.positions))
+    return finish(advance(key_advance, begin(key_begin, rules), rules.positions))
 
 
-def begin(key: Key, rules: Rules, depth: Array | int | None = None) -> Search:
-    """A new room with boxes on their targets. See `generate`."""
+def begin(key: Key, rules: Rules) -> Search:
+    """Begin a search in a new room, with boxes on their targets."""
     key_room, key_place = jax.random.split(key)
-    floor = dig(key_room, rules)
+    floor = dig(key_room)
     targets, player, fits = place(key_place, floor)
-    return start(floor, targets, player, fits, rules, depth)
+    return start(floor, targets, player, fits, rules)
 
 
-def start(
-    floor: Array, targets: Array, player: Array, fits: Array, rules: Rules, depth: Array | int | None = None
-) -> Search:
-    """A search that has done nothing. floor: bool [10, 10]; cells of the targets, int32 [4], and of the player."""
+def start(floor: Array, targets: Array, player: Array, fits: Array, rules: Rules) -> Search:
+    """Return a search that has done nothing. floor: bool [10, 10]; targets int32 [4], player: cells."""
     position = Position(targets, player, jnp.int32(-1), jnp.int32(0))
     directions = jnp.full(rules.depth, -1, jnp.int8)
     slots = _slots(rules)
@@ -145,7 +134,6 @@ def start(
         floor=floor.reshape(-1),
         targets=targets,
         fits=fits,
-        depth=jnp.int32(rules.depth if depth is None else depth),
         steps=jnp.int32(0),
         path=jax.tree.map(lambda x: jnp.zeros((rules.depth + 1, *x.shape), x.dtype).at[0].set(x), position),
         directions=directions,
@@ -173,13 +161,13 @@ def finish(search: Search) -> Level:
     return Level(grid, jnp.where(search.fits, best.score, 0), _solution(best), best.length)
 
 
-def dig(key: Key, rules: Rules) -> Array:
+def dig(key: Key) -> Array:
     """The floor of a room, bool [10, 10]: a walk opens a random pattern around each of its cells."""
     key_start, key_direction, key_turn, key_new, key_pattern = jax.random.split(key, 5)
     start = jax.random.randint(key_start, (2,), 1, SIZE - 1)
     direction = jax.random.randint(key_direction, (), 0, DIRECTIONS)
-    turns = jax.random.bernoulli(key_turn, rules.turn, (rules.dig_steps,))
-    new = jax.random.randint(key_new, (rules.dig_steps,), 0, DIRECTIONS)
+    turns = jax.random.bernoulli(key_turn, TURN_PROBABILITY, (DIG_STEPS,))
+    new = jax.random.randint(key_new, (DIG_STEPS,), 0, DIRECTIONS)
 
     def walk(state: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         position, direction = state
@@ -188,7 +176,7 @@ def dig(key: Key, rules: Rules) -> Array:
         return (position, direction), position
 
     _, centres = jax.lax.scan(walk, (start, direction), (turns, new))
-    patterns = jax.random.randint(key_pattern, (rules.dig_steps,), 0, len(_PATTERNS))
+    patterns = jax.random.randint(key_pattern, (DIG_STEPS,), 0, len(_PATTERNS))
     cells = centres[:, None, :] + jnp.asarray(_PATTERNS)[patterns]
     inside = jnp.all((cells >= 1) & (cells < SIZE - 1), axis=-1)
     return jnp.zeros((SIZE, SIZE), bool).at[cells[..., 0], cells[..., 1]].max(inside)
@@ -207,7 +195,7 @@ def _step(search: Search, order: Array) -> Search:
     after, legal = successors(here, search.floor)
     hashes = jax.vmap(_hash)(after)
     slots = hashes % len(search.seen)
-    new = legal & (search.seen[slots] != hashes) & (search.length < search.depth)
+    new = legal & (search.seen[slots] != hashes) & (search.length < len(search.directions))
     chosen = jnp.argmax(jnp.where(new, order, -1))
     on = jnp.any(new)
     position = jax.tree.map(lambda x: x[chosen], after)

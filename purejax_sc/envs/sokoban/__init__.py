@@ -16,15 +16,14 @@ from jumanji.environments.routing.sokoban.generator import ToyGenerator
 from jumanji.environments.routing.sokoban.types import State
 
 from purejax_sc.config import Config, ConfigError, EnvOptions, LevelsConfig
-from purejax_sc.envs import boxoban, levels
 from purejax_sc.envs.base import check_options, choose_rows, lenient_promotion
-from purejax_sc.envs.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
+from purejax_sc.envs.sokoban import boxoban, levels
+from purejax_sc.envs.sokoban.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
 from purejax_sc.memory import free_on_host, refuse_beyond
 from purejax_sc.types import Array, Env, EnvSpec, EpisodeStats, Key, Step
 
 NUM_CODES = 7
 TIME_LIMIT = 120
-SMOOTHING = 0.99  # per episode, of the share of solved ones that the curriculum looks at
 
 
 def _tiles() -> np.ndarray:
@@ -47,31 +46,21 @@ TILES = _tiles()
 
 
 class SokobanState(NamedTuple):
-    """fixed, variable: uint8 [10, 10], Jumanji's layers.   agent: int32 [2] row, column.   steps: int32.
-
-    depth: float32, reverse actions with which the level was made; 0 if it is from a file.
-    """
+    """fixed, variable: uint8 [10, 10], Jumanji's layers.   agent: int32 [2] row, column.   steps: int32."""
 
     fixed: Array
     variable: Array
     agent: Array
     steps: Array
-    depth: Array
 
 
 class Pool(NamedTuple):
-    """The P levels from which episodes start. All have a leading axis, along which devices can share them.
+    """Levels from which episodes start. All have a leading axis, along which devices can share them.
 
-    grid:  uint8 [P, 10, 10].   made: int32 [P], reverse actions with which each was made; 0 if it is from a file.
-    depth: int32 [P], the same in all rows: reverse actions with which new ones are made.
-    solved: float32 [P], the same in all rows: moving share of solved episodes since the depth was raised.
-    searches: levels.Search [levels.refresh, ...] for the next levels, or ().
+    grid: uint8 [P, 10, 10].   searches: levels.Search [levels.refresh, ...] for the next levels, or ().
     """
 
     grid: Array
-    made: Array
-    depth: Array
-    solved: Array
     searches: Any
 
 
@@ -88,29 +77,27 @@ def make(config: Config) -> Env:
 
 def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
     """Sokoban with the levels that `config` asks for. Raises ConfigError."""
-    check_options("jumanji/Sokoban", options, ("max_steps", "pixels"))
-    game = make_game(options.max_steps or TIME_LIMIT)
-    shape = (8 * SIZE, 8 * SIZE, 3) if options.pixels else (SIZE, SIZE, NUM_CODES)
-    spec = EnvSpec(4, shape, np.dtype(np.uint8 if options.pixels else bool), two_player=False)
+    check_options("jumanji/Sokoban", options, ())
+    game = make_game()
+    spec = EnvSpec(4, (SIZE, SIZE, NUM_CODES), np.dtype(bool), two_player=False)
 
     def show(state: SokobanState, reward: Array | float, solved: Array | bool) -> Step:
-        codes = game.grid_combine(state.variable, state.fixed)
         return Step(
-            obs=draw(codes) if options.pixels else jax.nn.one_hot(codes, NUM_CODES, dtype=bool),
+            obs=jax.nn.one_hot(game.grid_combine(state.variable, state.fixed), NUM_CODES, dtype=bool),
             legal=jnp.ones(spec.num_actions, bool),
             reward=jnp.asarray(reward, jnp.float32),
             discount=jnp.where(solved, 0.0, 1.0).astype(jnp.float32),
             # Jumanji ends the game at the time limit; here the last state can be bootstrapped from
             truncated=(state.steps >= game.time_limit) & ~jnp.asarray(solved),
             player=jnp.zeros((), jnp.int32),
-            metrics={"solved": jnp.asarray(solved, jnp.float32), "depth": state.depth},
+            metrics={"solved": jnp.asarray(solved, jnp.float32)},
         )
 
     def init(key: Key, pool: Pool) -> tuple[SokobanState, Step]:
         key_row, key_view = jax.random.split(key)
         row = jax.random.randint(key_row, (), 0, len(pool.grid))
         grid = jax.random.choice(key_view, levels.views(pool.grid[row])) if config.views else pool.grid[row]
-        state = start(grid, pool.made[row])
+        state = start(grid)
         return state, show(state, 0.0, False)
 
     def step(key: Key, state: SokobanState, action: Array) -> tuple[SokobanState, Step]:
@@ -120,10 +107,10 @@ def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
     return Env(spec, init, step, *make_source(config))
 
 
-def make_game(time_limit: int = TIME_LIMIT) -> Sokoban:
+def make_game() -> Sokoban:
     """Jumanji's game, without its generator and viewer, which by default download levels and leave files open."""
     unused: Any = object()
-    return Sokoban(ToyGenerator(), viewer=unused, time_limit=time_limit)
+    return Sokoban(ToyGenerator(), viewer=unused, time_limit=TIME_LIMIT)
 
 
 def play(game: Sokoban, state: SokobanState, action: Array) -> tuple[SokobanState, Array, Array]:
@@ -141,8 +128,8 @@ def play(game: Sokoban, state: SokobanState, action: Array) -> tuple[SokobanStat
     return state, shown.reward, shown.extras["solved"]
 
 
-def start(grid: Array, depth: Array | int = 0) -> SokobanState:
-    """The state in which a level uint8 [10, 10] begins, which was made with so many reverse actions."""
+def start(grid: Array) -> SokobanState:
+    """Return the state in which a level uint8 [10, 10] begins."""
     targets = (grid == TARGET) | (grid == PLAYER_ON_TARGET) | (grid == BOX_ON_TARGET)
     boxes = (grid == BOX) | (grid == BOX_ON_TARGET)
     player = (grid == PLAYER) | (grid == PLAYER_ON_TARGET)
@@ -152,7 +139,6 @@ def start(grid: Array, depth: Array | int = 0) -> SokobanState:
         variable=(jnp.where(boxes, constants.BOX, 0) + jnp.where(player, constants.AGENT, 0)).astype(jnp.uint8),
         agent=jnp.stack([cell // SIZE, cell % SIZE]).astype(jnp.int32),
         steps=jnp.zeros((), jnp.int32),
-        depth=jnp.asarray(depth, jnp.float32),
     )
 
 
@@ -170,14 +156,14 @@ Source = tuple[Callable[[Key], Pool], Callable[[Key, Pool, EpisodeStats], Pool]]
 
 
 def make_source(config: LevelsConfig) -> Source:
-    """A pool as `config` asks for it. Raises ConfigError for files that cannot be read or hold too few levels."""
+    """Make the pool that `config` asks for. Raises ConfigError for files that cannot be read or hold too few levels."""
     return _stored(config, Path(config.file)) if config.file is not None else _generated(config)
 
 
 def make_rules(config: LevelsConfig, at_once: int) -> levels.Rules:
     """The generator's constants in a configuration. Raises ConfigError if so many searches do not fit in memory."""
-    rules = levels.Rules(**{name: getattr(config, name) for name in levels.Rules._fields})
-    settings = {f"levels.{name}": getattr(config, name) for name in ("positions", "dig_steps", "pool", "refresh")}
+    rules = levels.Rules(config.depth, config.positions)
+    settings = {f"levels.{name}": getattr(config, name) for name in ("positions", "pool", "refresh")}
     searches = f"{at_once:,} searches for levels at once"
     refuse_beyond(free_on_host(), "this machine", searches, at_once * levels.search_bytes(rules), settings)
     return rules
@@ -192,8 +178,7 @@ def _stored(config: LevelsConfig, path: Path) -> Source:
         return jnp.asarray(grids)[jax.random.choice(key, len(grids), (num,), replace=False)]
 
     def make(key: Key) -> Pool:
-        zeros = jnp.zeros(config.pool, jnp.int32)
-        return Pool(choose(key, config.pool), zeros, zeros, zeros.astype(jnp.float32), ())
+        return Pool(choose(key, config.pool), ())
 
     def refresh(key: Key, pool: Pool, episodes: EpisodeStats) -> Pool:
         key_levels, key_rows = jax.random.split(key)
@@ -205,28 +190,23 @@ def _stored(config: LevelsConfig, path: Path) -> Source:
 
 def _generated(config: LevelsConfig) -> Source:
     rules = make_rules(config, config.pool + config.refresh)
-    first_depth = config.depth if config.first_depth is None else config.first_depth
 
     def good(level: levels.Level) -> Array:
         return (level.score > 0) & (jax.vmap(levels.held_out)(level.grid) == (config.split == "test"))
 
-    def begin(key: Key, depth: Array) -> levels.Search:
-        return jax.vmap(lambda key: levels.begin(key, rules, depth))(jax.random.split(key, config.refresh))
+    def begin(key: Key) -> levels.Search:
+        return jax.vmap(lambda key: levels.begin(key, rules))(jax.random.split(key, config.refresh))
 
     def make(key: Key) -> Pool:
         key_fill, key_begin = jax.random.split(key)
 
         def tries(key: Key) -> tuple[Array, Array]:
-            keys = jax.random.split(key, config.pool)
-            level = jax.vmap(lambda key: levels.generate(key, rules, first_depth))(keys)
+            level = jax.vmap(lambda key: levels.generate(key, rules))(jax.random.split(key, config.pool))
             return level.grid, good(level)
 
-        depth = jnp.full(config.pool, first_depth)
-        searches = begin(key_begin, depth[0]) if config.refresh else ()
-        return Pool(_fill(key_fill, config.pool, tries), depth, depth, jnp.zeros(config.pool, jnp.float32), searches)
+        return Pool(_fill(key_fill, config.pool, tries), begin(key_begin) if config.refresh else ())
 
     def refresh(key: Key, pool: Pool, episodes: EpisodeStats) -> Pool:
-        pool = _raise_depth(pool, episodes, config)
         if not config.refresh:
             return pool
         key_advance, key_begin, key_rows = jax.random.split(key, 3)
@@ -234,14 +214,12 @@ def _generated(config: LevelsConfig) -> Source:
         searches = jax.vmap(levels.advance, (0, 0, None))(keys, pool.searches, config.refresh_steps)
         done = searches.steps >= config.positions
         level = jax.vmap(levels.finish)(searches)
-        enters = done & good(level)
         # a row that nothing enters is sent to one that is not there
         rows = jax.random.choice(key_rows, config.pool, (config.refresh,), replace=False)
-        rows = jnp.where(enters, rows, config.pool)
-        return pool._replace(
+        rows = jnp.where(done & good(level), rows, config.pool)
+        return Pool(
             grid=pool.grid.at[rows].set(level.grid, mode="drop"),
-            made=pool.made.at[rows].set(searches.depth, mode="drop"),
-            searches=choose_rows(done, begin(key_begin, pool.depth[0]), searches),
+            searches=choose_rows(done, begin(key_begin), searches),
         )
 
     return make, refresh
@@ -262,15 +240,3 @@ def _fill(key: Key, num: int, tries: Callable[[Key], tuple[Array, Array]]) -> Ar
 
     empty = jnp.zeros((num, SIZE, SIZE), jnp.uint8)
     return jax.lax.while_loop(missing, fill, (key, empty, jnp.int32(0)))[1]
-
-
-def _raise_depth(pool: Pool, episodes: EpisodeStats, config: LevelsConfig) -> Pool:
-    """The curriculum: new levels become deeper when the share of solved episodes is high enough."""
-    if config.first_depth is None:
-        return pool
-    kept = SMOOTHING**episodes.count
-    share = episodes.metric_sums["solved"] / jnp.maximum(episodes.count, 1.0)
-    solved = kept * pool.solved + (1.0 - kept) * share
-    rises = (solved > config.raise_at) & (pool.depth < config.depth)
-    depth = jnp.where(rises, jnp.minimum(pool.depth + config.raise_by, config.depth), pool.depth)
-    return pool._replace(depth=depth, solved=jnp.where(rises, 0.0, solved))

@@ -1,0 +1,436 @@
+"""Sections of a configuration: every key with its type, default, meaning and what it needs to have an effect.
+
+A meaning is the docstring below a field. `Needs` beside a type names the other settings without which the field, or a
+whole section, has no effect. The sections of network kinds stand beside their code, in `networks`.
+"""
+
+import sys
+from importlib import import_module
+from numbers import Real
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import pydantic
+from pydantic import Field, GetPydanticSchema, PlainValidator, WithJsonSchema
+from pydantic_core import core_schema
+
+from purejax_sc.config.errors import ConfigError, nearest, printable, quote
+from purejax_sc.types import Gates
+
+MOST = 2**31 - 1  # of what a program counts: its integers have 32 bits
+
+NonNegative = Annotated[float, Field(ge=0, le=3e38, allow_inf_nan=False)]  # programs compute with 32 bits
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Positive = Annotated[int, Field(gt=0, le=MOST)]
+Natural = Annotated[int, Field(ge=0, le=MOST)]
+Threads = Annotated[int, Field(gt=0, le=1_024)]
+Repeats = Annotated[int, Field(gt=0, le=1_000)]  # of a piece of the program, written out so many times
+
+
+class Section(pydantic.BaseModel):
+    """Settings of one owner: frozen, hashable, and strict about keys and types."""
+
+    model_config = pydantic.ConfigDict(
+        extra="forbid", frozen=True, strict=True, protected_namespaces=(), use_attribute_docstrings=True
+    )
+
+
+class Needs(NamedTuple):
+    """Settings without which a field has no effect: at least one of them must be on.
+
+    keys: dotted names. One is on unless it is 0, false, null or none; one that is written as `KEY=null` is on if null.
+    """
+
+    keys: tuple[str, ...]
+
+
+def resolve(reference: str, like: Any = None) -> Any:
+    """The object that `module:name` refers to. Modules beside the caller count.
+
+    So a table of names can lie below the code that it names, and users can name code of their own. like: something
+    whose type it must have. Raises ConfigError.
+    """
+    name, _, attribute = reference.partition(":")
+    try:
+        module = _imported(name)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{quote(reference)}: {quote(name)} needs {error.name}: install it") from error
+        missing = quote(error.name or name)
+        raise ConfigError(f"{quote(reference)}: there is no module {missing}: start where it can be imported") from None
+    except Exception as error:  # of the user's own code, or of a name that is none
+        reason = printable(f"{type(error).__name__}: {error}")
+        raise ConfigError(f"{quote(reference)}: {quote(name)} cannot be imported ({reason}): mend it") from error
+    if not hasattr(module, attribute):
+        raise ConfigError(f"{quote(reference)}: module {quote(name)} has no {quote(attribute)}: write module:name")
+    found, form = getattr(module, attribute), type(like)
+    if like is not None and not isinstance(found, form):
+        raise ConfigError(
+            f"{quote(reference)} is a {type(found).__name__}: let it be a {form.__module__}.{form.__name__}"
+        )
+    return found
+
+
+def row(table: str, name: str) -> Any:
+    """Row `name` of the table that `table` refers to, or what `module:name` refers to. Raises ConfigError, KeyError."""
+    rows = resolve(table)
+    return resolve(name, like=next(iter(rows.values()))) if ":" in name else rows[name]
+
+
+def names_row(key: str, table: str, *others: str) -> GetPydanticSchema:
+    """The field `key`, which names a row of a table, an object as `module:name`, or one of `others`."""
+
+    def check(name: str) -> str:
+        if name not in others:
+            try:
+                row(table, name)
+            except KeyError:
+                names = [*others, *resolve(table)]
+                close = nearest(name, names)
+                cure = f"did you mean {close[0]!r}?" if close else f"choose {', '.join(names)}, or module:name"
+                raise ConfigError(f"{key}={quote(name)}: {cure}") from None
+        return name
+
+    return GetPydanticSchema(
+        lambda source, handler: core_schema.no_info_after_validator_function(check, handler(source)),
+        lambda schema, handler: {"enum": [*others, *resolve(table), "module:name"]},
+    )
+
+
+def _imported(module: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:  # a console script does not look there by itself
+        sys.path.append(here)
+    return import_module(module)
+
+
+UPDATES = "purejax_sc.agent.consistency:UPDATES"
+CONTROLS = "purejax_sc.agent.consistency:CONTROLS"
+
+
+def _read_gates(value: Any) -> Gates:
+    if not isinstance(value, list | tuple) or len(value) != 3 or not all(map(_is_gate, value)):
+        raise ValueError(
+            f"hyper.gates={quote(value)}: give three numbers from 0 to 1 (target, value, model), as in [1, 0.5, 0]"
+        )
+    return Gates(*map(float, value))
+
+
+def _is_gate(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
+
+
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+OwnGates = Annotated[Gates, PlainValidator(_read_gates), WithJsonSchema({"type": "array", "items": _SHARE})]
+
+
+class Hyper(NamedTuple):
+    """Numbers that may be traced, hence swept by `vmap`. No Python branch may depend on them."""
+
+    learning_rate: NonNegative = 3e-4
+    """Of Adam; decays linearly to 0 over training."""
+    discount: Fraction = 0.995
+    """gamma; the sign of a two-player game comes from the environment."""
+    lambda_: Fraction = 0.95
+    """L5: Retrace's or V-trace's trace on real data."""
+    target_rate: Fraction = 0.1
+    """alpha_target: share of the online network that the target network takes over per update."""
+    pg_weight: NonNegative = 3.0
+    """Weight of the policy gradient; 0 turns it off ("Muesli-MPO")."""
+    cmpo_weight: NonNegative = 1.0
+    """Weight of the policy's distillation to CMPO at k = 0."""
+    model_policy_weight: NonNegative = 1.0
+    """Weight of the policy's distillation after k >= 1 model steps."""
+    value_weight: NonNegative = 0.25
+    """Weight of the value loss at k = 0."""
+    model_value_weight: NonNegative = 0.25
+    """Weight of the value loss after k >= 1 model steps."""
+    reward_weight: NonNegative = 1.0
+    """Weight of the model's reward loss."""
+    reconstruction_weight: Annotated[NonNegative, Needs(("muesli.reconstruct", "muesli.legal"))] = 0.2
+    """Weight of the losses by which states of the model show the observation, and which actions are legal."""
+    sc_weight: Annotated[NonNegative, Needs(("sc.update",))] = 0.25
+    """Weight of the self-consistency loss."""
+    cmpo_clip: NonNegative = 1.0
+    """c: advantages are clipped to [-c, c] before CMPO's exponential."""
+    cmpo_temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Divides the advantages before the clip: the lower, the further CMPO moves the policy."""
+    prior_behaviour: Fraction = 0.03
+    """Share of the behaviour policy in the CMPO prior."""
+    prior_uniform: Fraction = 0.003
+    """Share of the uniform policy in the CMPO prior."""
+    moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99
+    """beta_var: decay of the moving second moment by which advantages are divided."""
+    epsilon: Annotated[Fraction, Needs(("sc.update",))] = 0.0
+    """Share of uniform actions in imagination, with sc.policy=epsilon."""
+    explore: Fraction = 0.0
+    """Share of uniform actions in acting, which the returns correct for."""
+    latent_noise: Annotated[Fraction, Needs(("sc.update",))] = 0.0
+    """x: what sc.noise_on names is multiplied by U(1 - x, 1 + x)."""
+    gates: Annotated[OwnGates | None, Needs(("sc.update",))] = None
+    """Of the SC update (target, value, model); null for those of sc.update, known when it is compiled."""
+
+
+def read_hyper(value: Any) -> Any:
+    """The numbers from a mapping; a list would give them by their order, which is nobody's business."""
+    if not isinstance(value, dict | Hyper):
+        raise ValueError(f"hyper={quote(value)}: give its keys and values, as in learning_rate: 1e-4, or leave it out")
+    return value
+
+
+class MuesliConfig(Section):
+    """The grounded loss. Labels such as L5 refer to the readings chosen in docs/algorithm.md."""
+
+    unroll: Repeats = 5
+    """K: steps of the model along the real actions."""
+    returns: Literal["retrace", "vtrace"] = "retrace"
+    """How returns are corrected for the policy that acted."""
+    num_action_samples: Natural = 16
+    """Actions per state from which CMPO and Retrace's expected q are estimated; 0: exact sums over all actions."""
+    bins: Annotated[int, Field(ge=3, le=MOST)] = 601
+    """Atoms of the distributions of value and reward."""
+    bins_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
+    """Their support is [-bins_max, bins_max] in transformed units."""
+    model_policy: Literal["cmpo", "distill"] = "cmpo"
+    """Policy target at k >= 1: CMPO, or with distill the root policy there, latents fixed."""
+    reconstruct: Annotated[int, Field(ge=0, le=MOST)] = 0
+    """N10: first planes of those read that states of the model show, empty beyond the end; 0 as in the papers."""
+    absorbing: Literal["zero", "outcome"] = "zero"
+    """N11: how episodes end in the model: by a reward and then nothing, or, with outcome, by a value that stays."""
+    legal: bool = False
+    """N12: states of the model say which actions are legal, and search and imagination keep to those."""
+
+
+class ScConfig(Section):
+    """Self-consistency. With update=none the rest has no effect: it is that of the updates it is compared with."""
+
+    update: Annotated[str, names_row("sc.update", UPDATES, "none")] = "direct"
+    """Where the gradients of self-consistency flow; none is the Muesli baseline."""
+    unroll: Annotated[Repeats, Needs(("sc.update",))] = 3
+    """K: imagined steps."""
+    policy: Annotated[str, names_row("sc.policy", CONTROLS), Needs(("sc.update",))] = "pi"
+    """mu: who acts in imagination: the agent, in part at random, never as it first did, or as it really did."""
+    rollout_ratio: Annotated[float, Field(gt=0, le=MOST), Needs(("sc.update",))] = 1.0
+    """Imagined rollouts per state of the batch."""
+    loss: Annotated[Literal["cross_entropy", "distributional"], Needs(("sc.update",))] = "cross_entropy"
+    """L12: how a value is compared with its target."""
+    include_last: Annotated[bool, Needs(("sc.update",))] = False
+    """L10: the term k = K."""
+    noise_on: Annotated[Literal["none", "encoding"], Needs(("sc.update",))] = "none"
+    """N7: what hyper.latent_noise multiplies."""
+
+    @property
+    def gates(self) -> Gates:
+        """Those of the update. Raises ConfigError for update=none, which has none."""
+        gates: Gates = row(UPDATES, self.update)
+        return gates
+
+    @property
+    def control(self) -> Any:
+        """The `agent.consistency.Control` of the imagination policy."""
+        return row(CONTROLS, self.policy)
+
+
+class Family(NamedTuple):
+    """Environments of one adapter. module: of the adapter.   install: the extra that brings what it needs, if one does.
+
+    sections: of the configuration that only these environments have.   host: do they run on the host?
+    rules: are there actions that are not always legal?
+    """
+
+    module: str
+    install: str = ""
+    sections: tuple[str, ...] = ()
+    host: bool = False
+    rules: bool = False
+
+
+# The first part of an environment's name -> its family.
+FAMILIES = {
+    "gymnax": Family("purejax_sc.envs.gymnax"),
+    "garnet": Family("purejax_sc.envs.garnet"),
+    "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
+    "pgx": Family("purejax_sc.envs.pgx", sections=("arena",), rules=True),
+    "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host", "replay.file"), host=True),
+}
+
+
+def family_of(env: str) -> Family | None:
+    """The family of an environment by its whole name; None for one of the user's own, and for unknown ones."""
+    return FAMILIES.get(env.partition("/")[0])
+
+
+def foreign_sections(env: str) -> set[str]:
+    """Those, or single settings as `replay.file`, that only environments of other families have."""
+    family = family_of(env)
+    return {section for other in FAMILIES.values() for section in other.sections} - set(
+        family.sections if family else ()
+    )
+
+
+class EnvOptions(Section):
+    """Options that only some environments have; setting one that the environment lacks is refused."""
+
+    sticky_actions: Fraction = 0.0
+    """MinAtar: probability that the previous action is repeated (0.1 in the original)."""
+    states: Positive | None = None
+    """garnet: |S|, 20 in the paper."""
+    actions: Positive | None = None
+    """garnet: |A|, 4 in the paper."""
+    mdp_seed: Natural | None = None
+    """garnet: which random MDP."""
+
+
+class LevelsConfig(Section):
+    """Sokoban: where the levels come from. Most of it is about those that are generated."""
+
+    file: str | None = None
+    """Levels from this file: Boxoban text (.txt), or uint8 [n, 10, 10] (.npy); null generates them."""
+    split: Literal["train", "test"] = "train"
+    """Rooms are divided for good; evaluate plays test."""
+    views: bool = False
+    """Turn and mirror a level at random whenever an episode starts from it."""
+    pool: Positive = 1_024
+    """Levels in force at once."""
+    refresh: Natural = 64
+    """Rooms in which new levels are searched, a few steps per acting phase."""
+    refresh_steps: Annotated[Positive, Needs(("levels.file=null",)), Needs(("levels.refresh",))] = 16
+    """Steps of each search per acting phase; a room is done after levels.positions / levels.refresh_steps phases."""
+    depth: Annotated[int, Field(ge=12, le=1_000), Needs(("levels.file=null",))] = 300
+    """Actions of reverse play at most: the difficulty."""
+    positions: Annotated[int, Field(ge=200, le=2**28), Needs(("levels.file=null",))] = 4_000
+    """Positions that a search looks at; a million in the paper."""
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "LevelsConfig":
+        if self.refresh > self.pool:
+            raise ValueError(f"levels.refresh={self.refresh} is more than levels.pool={self.pool}: lower it")
+        return self
+
+
+class AtariConfig(Section):
+    """Atari: the frames that the agent sees, and its actions; by default the paper's."""
+
+    size: Annotated[int, Field(ge=8, le=MOST)] = 96
+    """Side of a frame in pixels."""
+    gray: bool = False
+    """Gray frames instead of colours."""
+    stack: Positive = 1
+    """Frames that the agent sees at once."""
+    full_actions: bool = True
+    """All 18 actions of the joystick; else those that the game uses."""
+
+
+Steps = Annotated[int, Field(gt=0, lt=2**63)]  # of the environment
+
+
+class TrainConfig(Section):
+    """Sizes of a run and of its batches."""
+
+    env_steps: Steps = 1_000_000
+    """Environment steps of each seed."""
+    num_envs: Positive = 32
+    """Environments that act side by side, for each seed."""
+    sequence_length: Positive = 30
+    """Transitions per sequence."""
+    batch_sequences: Positive = 60
+    """Sequences in a batch."""
+    replay_share: Fraction = 52 / 60
+    """Share of a batch that is replayed; the rest is fresh."""
+    log_points: Positive = 100
+    """Rows per seed in metrics.csv, beside an early one."""
+    data_shards: Positive = 1
+    """Devices that share one seed's environments, replay and batch."""
+
+
+class ReplayConfig(Section):
+    """The replay of each seed."""
+
+    capacity: Annotated[Steps, Needs(("train.replay_share",))] = 100_000
+    """Steps that it holds, for each seed."""
+    file: Annotated[str | None, Needs(("train.replay_share",))] = None
+    """Atari: the replay lies in this file, mapped into memory; null is main memory."""
+
+
+class HostConfig(Section):
+    """Environments on the host, such as Atari's: threads act in them while the learner learns."""
+
+    actors: Threads = 2
+    """Threads, which share train.num_envs environments evenly."""
+    actor_devices: Natural = 0
+    """Devices for acting beside the train.data_shards that learn; 0: the first of those."""
+
+
+class CheckpointConfig(Section):
+    """How often a run is kept, and how much of it."""
+
+    updates: Positive = 2_000
+    """A checkpoint at the first log point after so many updates, and at the end."""
+    keep: Positive = 3
+    """The last few checkpoints stay."""
+    replay: Annotated[bool, Needs(("train.replay_share",))] = True
+    """Keep the replay, too; without it they are smaller, and a resumed run starts with an empty one."""
+
+
+class ArenaConfig(Section):
+    """Games of two players: the agent is judged at every log point. It draws its moves from its policy."""
+
+    games: Natural = 64
+    """Against each opponent, by each seed, at every log point; 0 for none."""
+
+
+# Kind -> what it is: a `networks.parts.Kind`, its options and how they make a network.
+KINDS = {
+    "mlp": "purejax_sc.networks.mlp:MLP",
+    "minatar": "purejax_sc.networks.minatar:MINATAR",
+    "impala": "purejax_sc.networks.impala:IMPALA",
+    "resnet": "purejax_sc.networks.resnet:RESNET",
+    "muzero": "purejax_sc.networks.muzero:MUZERO",
+}
+
+DEFAULT_KIND = "mlp"
+
+Precision = Literal["float32", "bfloat16"]
+
+
+class NetworkConfig(Section):
+    """What every kind of network has. The options of a kind extend it."""
+
+    kind: Annotated[str, WithJsonSchema({"enum": [*KINDS, "module:name"]})]
+    """The kind of network, or module:name of a kind of your own."""
+    head_width: Natural = 128
+    """Hidden layer of each head; 0 for linear heads."""
+    reads: tuple[Natural, ...] | None = None
+    """Planes of the observation, which are its last axis, that the network reads, in this order; null for all."""
+    crop: Natural = 0
+    """Rows and columns at each edge of an image that the network does not read."""
+    precision: Precision = "float32"
+    """flax's dtype of layers; parameters, latents and the last layers are float32."""
+
+
+def kind_of(name: str) -> Any:
+    """The `networks.parts.Kind` of this name. Raises ConfigError for an unknown one."""
+    if name in KINDS:
+        return resolve(KINDS[name])
+    if ":" not in name:
+        raise _no_kind(name)
+    return resolve(name, like=kind_of(DEFAULT_KIND))
+
+
+def kinds_with(option: str) -> list[str]:
+    """The kinds that have an option."""
+    return [name for name in KINDS if option in kind_of(name).options.model_fields]
+
+
+def read_network(value: Any) -> Any:
+    """The options of a kind from a mapping; anything else as it is, for the validation that follows."""
+    if not isinstance(value, dict):
+        return value
+    name = value.get("kind", DEFAULT_KIND)
+    if not isinstance(name, str):
+        raise _no_kind(name)
+    return kind_of(name).options.model_validate({**value, "kind": name})
+
+
+def _no_kind(name: Any) -> ConfigError:
+    return ConfigError(f"network.kind={quote(name)}: choose {', '.join(KINDS)}, or module:name of a kind of your own")
