@@ -362,7 +362,7 @@ def levels(
 ) -> None:
     """Generate Sokoban levels, see that their solutions solve them, and write them to a file.
 
-    KEY=VALUE changes a constant of the generator, as in positions=100_000 or turn=0.5; file=levels.txt converts a file
+    KEY=VALUE changes a constant of the generator, as in positions=100_000; file=levels.txt converts a file
     instead. Training reads a file with levels.file=FILE.
     """
     words = [f"split={split}", *([] if difficulty is None else [f"depth={difficulty}"]), *overrides]
