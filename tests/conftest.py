@@ -27,11 +27,27 @@ if jax.__version_info__ < (0, 11):  # from there on XLA dies of flags that it no
 
 COMPILED = pytest.StashKey[str]()
 
+# What compiles much, starts processes or trains. Everything else is the default tier, which answers in a few minutes.
+INTEGRATION = (
+    "agent/test_search.py", "envs/test_sokoban.py", "envs/test_levels.py", "envs/test_pgx.py", "evaluation/", "examples/",
+    "games/", "networks/test_precision.py", "runs/test_experiments.py", "runs/test_interrupts.py",
+    "runs/test_processes.py", "runs/test_sweep.py", "studies/test_study.py", "tabular/test_study.py", "test_api.py",
+    "test_docs.py::test_python_examples_run[docs", "test_docs.py::test_what_is_added", "test_tour.py",
+    "training/test_platforms.py", "training/test_sebulba.py", "training/test_selfplay.py",
+)  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marks decide what runs
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(INTEGRATION):
+            item.add_marker("integration")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if threading.current_thread() is threading.main_thread():  # jobs in the background of a shell are deaf to Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.option.markexpr == "not slow":
+    if "slow" not in config.option.markexpr.replace("not slow", ""):
         os.environ.setdefault("XLA_FLAGS", f"{COMPILE_QUICKLY} {PATIENCE}")  # as commands have it: programs are shared
     if not hasattr(config, "workerinput"):  # workers, and what tests start, inherit this environment
         config.stash[COMPILED] = tempfile.mkdtemp(prefix="compiled-")

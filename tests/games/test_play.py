@@ -12,7 +12,7 @@ from purejax_sc.config import from_tree
 from purejax_sc.evaluation.matches import MatchOptions
 from purejax_sc.games.play import TerminalGame, move_names, open_game
 from purejax_sc.results.files import RunError
-from purejax_sc.runs import shipped
+from purejax_sc.runs import agents as shipped
 from purejax_sc.types import EnvSpec
 
 TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 2.0}}

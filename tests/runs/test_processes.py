@@ -12,7 +12,7 @@ import pytest
 from helpers.files import table
 
 from purejax_sc.cli.commands import main
-from purejax_sc.runs import checkpoint
+from purejax_sc.runs.agents import load_agents
 
 # the smallest program that has an SC loss, as each process compiles it
 SMOKE = ["smoke", "--quiet", "train.data_shards=2", "checkpoint.updates=4", "muesli.unroll=1", "sc.unroll=2"]
@@ -47,7 +47,7 @@ def test_two_processes_equal_one_with_two_devices(tmp_path: Path) -> None:
     for ours, theirs in zip(two, one, strict=True):
         assert ours["episode_return"] == theirs["episode_return"]
         assert float(ours["loss"]) == pytest.approx(float(theirs["loss"]), rel=1e-4)
-    agents = [checkpoint.load_agents(tmp_path / name, pytest.fail).learner.params for name in ("two", "one")]
+    agents = [load_agents(tmp_path / name, pytest.fail).learner.params for name in ("two", "one")]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), *agents)
 
 

@@ -93,8 +93,8 @@ def test_a_study_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_p
     counted(tmp_path / "whole", envs=["Catch"])
     for at in (4, 12):
         with pytest.raises(KeyboardInterrupt):
-            counted(tmp_path / "parts", watch=Watch(at, at_once))
-    counted(tmp_path / "parts")
+            counted(tmp_path / "parts", envs=["Catch"], watch=Watch(at, at_once))
+    counted(tmp_path / "parts", envs=["Catch"])
     for run in (tmp_path / "whole/runs").glob("*/*/0-1"):
         assert table(run) == table(tmp_path / "parts" / run.relative_to(tmp_path / "whole"))
     for name in ("scores.csv", "claims.csv"):
