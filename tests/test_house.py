@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from purejax_sc.cli.commands import cli
+
 PACKAGE = Path(__file__).parent.parent / "purejax_sc"
 
 # What a wing may import beside `types`, `config`, `memory` and itself. Everything walks one way, from the paper
@@ -115,3 +117,11 @@ def test_a_configuration_has_at_most_a_hundred_keys() -> None:
     from purejax_sc.config import reference
 
     assert sum(key.owner != reference.TABULAR for key in reference.read_keys()) <= 100
+
+
+def test_nothing_grows_beyond_its_budget() -> None:
+    """A budget is raised by a decision that is written down, not by a line more."""
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert not [path for path, lines in sizes.items() if lines > 460]
+    assert sum(sizes.values()) <= 16_200  # on the way to 13,000
+    assert len(cli.commands) <= 14

@@ -15,7 +15,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from purejax_sc.config import Config, ConfigError, effects, load, read
+from purejax_sc.config import Config, ConfigError, load, read
+from purejax_sc.config.experiment import switched_off
 from purejax_sc.config.files import split_words
 from purejax_sc.results import plots, statistics
 from purejax_sc.results.curves import Curves, carried_forward, final_returns, summarise
@@ -103,7 +104,7 @@ def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Seque
     So `sc.update=none,direct sc.unroll=5` compares an arm with its baseline. Raises ConfigError.
     """
     for key, values in axes.items():
-        switches = [effects.switched_off(setting.config, key) for setting in settings]
+        switches = [switched_off(setting.config, key) for setting in settings]
         if all(switches) or (any(switches) and len(values) > 1):
             switch = next(filter(None, switches))
             raise ConfigError(f"{key} has no effect with {switch}: leave it out, or sweep it apart")
