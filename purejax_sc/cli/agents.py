@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from purejax_sc.cli import options, tables
-from purejax_sc.cli.setup import command_line, speaker, work
+from purejax_sc.cli.setup import UserError, command_line, speaker, work
 
 
 def _refuse_given(names: tuple[str, ...], why: str) -> None:
