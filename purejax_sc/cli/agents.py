@@ -207,9 +207,9 @@ def match(
     with work("--games, --boards or --simulations"):
         [chosen] = options.chosen_searches(**search, needed=not any(":" in name for name in entrants))
         from purejax_sc.evaluation import matches
+        from purejax_sc.games.engine_match import against_engine
 
         how = matches.MatchOptions(games, chosen, sampled, openings, seed, timeout, boards=boards, handicap=handicap)
-        from purejax_sc.games.engine_match import against_engine
 
         def played() -> tuple[dict[str, Any], dict[str, str]]:
             if opponent is None:

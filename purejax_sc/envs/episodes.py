@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc.envs import base
-from purejax_sc.types import Array, Env, Key, Observation, Tree
+from purejax_sc.types import Array, Env, Key, Model, Observation, Params, Tree
+
+# (params, encodings e [N, ...], legal bool [N, A], key) -> action int32 [N]
+Choose = Callable[[Params, Array, Array, Key], Array]
 
 MAX_STEPS = 10_000  # limit for games between players, longer than any game
 
@@ -56,6 +59,16 @@ class PlayState(NamedTuple):
     memories: tuple[Tree, ...]
     episodes: Episodes
     key: Key
+
+
+def policy_player(model: Model, choose: Choose, params: Params) -> Player:
+    """Return the agent as a player that chooses by the encoding of its observation."""
+
+    def act(state: Tree, obs: Observation, memory: Tree, key: Key) -> tuple[Array, Tree]:
+        e, memory = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), memory)
+        return choose(params, e[0], obs.legal, key), memory
+
+    return Player(model.initial_carry, act)
 
 
 def uniform() -> Player:

@@ -211,7 +211,7 @@ def make_sides(
     def player(name: str, params: Params) -> Player:
         if name in searches:
             return players.search_player(config, model, env, searches[name], params)
-        return players.policy_player(model, choices[name], params)
+        return episodes.policy_player(model, choices[name], params)
 
     def sides(params: Params) -> tuple[Player, ...]:
         agent = player(name, params)

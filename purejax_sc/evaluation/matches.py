@@ -95,7 +95,7 @@ def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
     def make_player(params: Any) -> Player:
         if search.simulations:
             return players.search_player(config, model, env, search, params)
-        return players.policy_player(model, choose, params)
+        return episodes.policy_player(model, choose, params)
 
     return Entrant(name, list(agents.seeds), make_player, search, config, env, model, agents.learner.target)
 

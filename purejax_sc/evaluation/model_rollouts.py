@@ -20,9 +20,10 @@ from purejax_sc.agent.consistency import CONTROLS, UPDATES, Mu, StartStates
 from purejax_sc.agent.transforms import masked_logits, masked_mean
 from purejax_sc.config import Config
 from purejax_sc.envs import base, make_env
+from purejax_sc.envs.episodes import Choose
 from purejax_sc.evaluation import render
 from purejax_sc.evaluation.evaluate import evaluation_config, seed_keys
-from purejax_sc.evaluation.players import Choose, make_choices, row_params
+from purejax_sc.evaluation.players import make_choices, row_params
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, check_new, replace_file
 from purejax_sc.results.plots import COLORS, encode
@@ -318,8 +319,7 @@ def imagine_run(
 
     Returns:
       A tree ready for JSON: the settings, `steps` of all episodes, how many were `cut`, and `by_k`: means for k = 0 ..
-      depth by the names of `COLUMNS`, None where nothing counts. Raises RunError and ConfigError, before anything is
-      written.
+      depth by the names of `COLUMNS`, None where nothing counts. Raises RunError and ConfigError; nothing is written then.
     """
     if image is not None:
         if image.suffix.lower() != ".png":
@@ -348,9 +348,8 @@ def imagine_run(
         if step >= len(one.acted):
             raise RunError(f"the episode has no step {step}: choose --step from 0 to {len(one.acted) - 1}")
         pictures = draw_boards(config, env.spec, model, one, np.asarray(played.obs.frame[:, 0]), step)
-        figure = draw_step(one, by_k, pictures, step)
-        figure.suptitle(f"{config.env}, seed {agents.seeds[row]}: step {step} of {len(one.acted)}")
-        replace_file(image, encode(figure, "png"))
+        title = f"{config.env}, seed {agents.seeds[row]}: step {step} of {len(one.acted)}"
+        replace_file(image, encode(draw_step(one, by_k, pictures, step, title), "png"))
     cut = np.isnan(imagined.real_value[1])[imagined.acted.sum(axis=0) - 1, np.arange(options.episodes)]
     return {
         "env": config.env,
@@ -364,13 +363,16 @@ def imagine_run(
     }
 
 
-def draw_step(x: Imagined, by_k: Mapping[str, np.ndarray], pictures: Mapping[str, np.ndarray], t: int) -> Figure:
+def draw_step(
+    x: Imagined, by_k: Mapping[str, np.ndarray], pictures: Mapping[str, np.ndarray], t: int, title: str
+) -> Figure:
     """Draw a step of one episode: values over time, values and rewards imagined now, and mean errors by k.
 
     x: NumPy arrays, see `first_alone`.   pictures: by title, drawn above.
     """
     depth, steps = len(x.reward), np.arange(len(x.acted))
     figure = Figure(figsize=(11, 6), layout="constrained")
+    figure.suptitle(title)
     above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
     widths = [*(1.0, 1.7)[: len(pictures)], 2.0]
     *views, time = above.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]

@@ -18,14 +18,11 @@ from purejax_sc.agent.search import NO_SEARCH, SearchOptions, SearchResult, make
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.envs import base
-from purejax_sc.envs.episodes import Episodes, Player
+from purejax_sc.envs.episodes import Choose, Episodes, Player
 from purejax_sc.envs.host import HostEnvs
 from purejax_sc.runs.agents import Agents
 from purejax_sc.training.frames import first_memory, make_act, observation
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Step, Tree
-
-# (params, encodings e [N, ...], legal bool [N, A], key) -> action int32 [N]
-Choose = Callable[[Params, Array, Array, Key], Array]
 
 
 class RealNode(NamedTuple):
@@ -68,16 +65,6 @@ def make_choices(
         look, discount = searching.make_search(model, spec, search, config.muesli.unroll), config.hyper.discount
         choices["search"] = lambda params, e, legal, key: look(params, e, legal, key, discount).action
     return choices
-
-
-def policy_player(model: Model, choose: Choose, params: Params) -> Player:
-    """Return the agent as a player that chooses by the encoding of its observation."""
-
-    def act(state: Tree, obs: Observation, memory: Tree, key: Key) -> tuple[Array, Tree]:
-        e, memory = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), memory)
-        return choose(params, e[0], obs.legal, key), memory
-
-    return Player(model.initial_carry, act)
 
 
 def search_player(config: Config, model: Model, env: Env, options: SearchOptions, params: Params) -> Player:

@@ -40,20 +40,25 @@ def install() -> None:
 
 @contextmanager
 def stop_requests(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Context manager: turn the first signal into a request to stop at the next log point. A second one interrupts."""
-    first: list[float] = []
+    """Context manager: turn the first signal into a request to stop at the next log point. A second one interrupts.
+
+    A KeyboardInterrupt that answers the request leaves as `Interrupted`, with the number of the signal.
+    """
+    first: list[tuple[int, float]] = []
 
     def request(number: int, frame: FrameType | None) -> None:
         if not first:
-            first.append(time.monotonic())
+            first.append((number, time.monotonic()))
             say("stopping at the next log point; once more stops at once")
-        elif time.monotonic() - first[0] > PAIR_SECONDS:
+        elif time.monotonic() - first[0][1] > PAIR_SECONDS:
             raise Interrupted(number)
 
     main = threading.current_thread() is threading.main_thread()  # only that one receives signals
     before = {number: signal.signal(number, request) for number in _heeded()} if main else {}
     try:
         yield lambda: bool(first)
+    except KeyboardInterrupt as error:
+        raise error if isinstance(error, Interrupted) or not first else Interrupted(first[0][0]) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -29,7 +29,7 @@ from purejax_sc.training.train_state import (
     learn,
     swap_time,
 )
-from purejax_sc.types import Array, Env, EpisodeStats, Key, Model, Observation, Params, Sequence, Transition, Tree
+from purejax_sc.types import Array, Env, EpisodeStats, Key, Model, Params, Sequence, Transition, Tree
 
 JUDGE = 1  # apart from the other uses of a key
 EARLIER = 0.1  # share of a run after which the agent of that time stays as the earlier opponent
@@ -177,21 +177,16 @@ def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Arr
 
 def _result(parts: Parts, params: Params, opponent: Params | Nothing | None, key: Key) -> Array:
     """Mean result, from -1 to 1, of games against other parameters, or against uniformly random moves."""
-    config, env, model = parts.config, parts.env, parts.model
-    sides = tuple(_sampler(model, x) if isinstance(x, Params) else episodes.uniform() for x in (params, opponent))
-    played = episodes.play(env, sides, key, config.arena.games, episodes.MAX_STEPS)
+    env, model = parts.env, parts.model
+
+    def sample(params: Params, e: Array, legal: Array, key: Key) -> Array:
+        return jax.random.categorical(key, transforms.masked_logits(model.root_policy(params.root_policy, e), legal))
+
+    def side(of: Params | Nothing | None) -> episodes.Player:
+        return episodes.policy_player(model, sample, of) if isinstance(of, Params) else episodes.uniform()
+
+    played = episodes.play(env, (side(params), side(opponent)), key, parts.config.arena.games, episodes.MAX_STEPS)
     return jnp.mean(played.episode_return)
-
-
-def _sampler(model: Model, params: Params) -> episodes.Player:
-    """Return the agent as a player that samples its policy."""
-
-    def act(state: Tree, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree]:
-        e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
-        logits = transforms.masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal)
-        return jax.random.categorical(key, logits), carry
-
-    return episodes.Player(model.initial_carry, act)
 
 
 def make_train(

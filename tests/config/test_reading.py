@@ -39,6 +39,20 @@ def test_values_survive_yaml() -> None:
 
 
 @pytest.mark.parametrize(
+    "tag", ["object/apply:os.system ['touch {0}']", "object/new:subprocess.Popen [[touch, '{0}']]", "name:os.system"]
+)
+def test_no_code_in_a_configuration_is_executed(tmp_path: Path, tag: str) -> None:
+    path, canary = tmp_path / "bad.yaml", tmp_path / "executed"
+    value = f"!!python/{tag.format(canary)}"
+    path.write_text(f"env: {value}\n")
+    with pytest.raises(ConfigError):
+        config.load(path)
+    with pytest.raises(ConfigError):
+        config.load("smoke", [f"env={value}"])
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         (b"env: x\nseed: 1\nseed: 2\n", "line 3, column 1: not valid YAML: the key 'seed' is given twice: leave one"),

@@ -249,7 +249,9 @@ def test_boards_that_the_model_reconstructs_are_drawn_above_the_real_ones(here, 
     drawn: list[dict[str, np.ndarray]] = []
     draw = model_rollouts.draw_step
     monkeypatch.setattr(
-        model_rollouts, "draw_step", lambda x, by_k, pictures, t: drawn.append(pictures) or draw(x, by_k, pictures, t)
+        model_rollouts,
+        "draw_step",
+        lambda x, by_k, pictures, *rest: drawn.append(pictures) or draw(x, by_k, pictures, *rest),
     )
     for name in ("one.png", "other.png"):
         words = f"imagine runs/tic_tac_toe --episodes 1 --real-actions --step {len(drawn)} --render {name}"

@@ -46,6 +46,20 @@ def test_the_first_request_stops_and_the_second_interrupts(monkeypatch: pytest.M
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def answer(number: signal.Signals) -> None:
+    """Stop as a run does that was asked to."""
+    with interrupts.stop_requests(lambda text: None) as requested:
+        signal.raise_signal(number)
+        if requested():
+            raise KeyboardInterrupt
+
+
+def test_the_answer_to_a_request_has_the_status_of_its_signal() -> None:
+    with pytest.raises(interrupts.Interrupted) as caught:
+        answer(signal.SIGTERM)
+    assert interrupts.exit_status(caught.value) == 143
+
+
 def test_what_nohup_makes_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
