@@ -319,7 +319,7 @@ def imagine_run(
 
     Returns:
       A tree ready for JSON: the settings, `steps` of all episodes, how many were `cut`, and `by_k`: means for k = 0 ..
-      depth by the names of `COLUMNS`, None where nothing counts. Raises RunError and ConfigError; nothing is written then.
+      depth by the names of `COLUMNS`, None where nothing counts. Raises RunError and ConfigError.
     """
     if image is not None:
         if image.suffix.lower() != ".png":

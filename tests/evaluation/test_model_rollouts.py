@@ -251,7 +251,7 @@ def test_boards_that_the_model_reconstructs_are_drawn_above_the_real_ones(here, 
     monkeypatch.setattr(
         model_rollouts,
         "draw_step",
-        lambda x, by_k, pictures, *rest: drawn.append(pictures) or draw(x, by_k, pictures, *rest),
+        lambda x, k, shown, *rest: drawn.append(shown) or draw(x, k, shown, *rest),
     )
     for name in ("one.png", "other.png"):
         words = f"imagine runs/tic_tac_toe --episodes 1 --real-actions --step {len(drawn)} --render {name}"
