@@ -19,7 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
 from purejax_sc import envs, memory, networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, load
-from purejax_sc.training.host_rows import as_batch, row_shapes
+from purejax_sc.training.frames import as_batch, row_shapes
 from purejax_sc.training.train_state import as_arrays, tree_bytes
 from purejax_sc.types import LearnerState, Sequence
 

@@ -70,9 +70,6 @@ def load_agents(directory: Path, warn: Callable[[str], None]) -> Agents:
         raise RunError(f"{directory} {lack}: give one that train or export wrote, or resume its run")
     (facts,) = found
     config, seeds = _config(directory, lambda: from_tree(facts["config"])), facts["seeds"]
-    if facts["replaced"]:
-        parts = ", ".join(facts["replaced"])
-        warn(f"{directory} was built with own factories ({parts}): here is what its configuration names instead")
     step = directory.resolve() / CHECKPOINTS / str(facts["iterations"])
     try:
         learner = checkpoint.read_item(step / "learner", _shapes(config, len(seeds)), len(seeds))

@@ -18,43 +18,21 @@ import numpy as np
 
 from purejax_sc import envs
 from purejax_sc.config import Config, ConfigError, Hyper, from_tree
-from purejax_sc.envs.host import HostEnvs
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.checkpoint import Facts
 from purejax_sc.runs.directory import Run, claim, difference, read_summary, start
 from purejax_sc.runs.interrupts import stop_requests
 from purejax_sc.runs.logging import RunLog
-from purejax_sc.training import anakin, distributed, sebulba
-from purejax_sc.training.anakin import Trainer
+from purejax_sc.training import distributed, sebulba
 from purejax_sc.training.compiled import Point, Program, chunk_sizes, log_metrics
 from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
 from purejax_sc.training.train_state import AnyState, check_num_seeds
-from purejax_sc.types import EnvSpec, Gates
+from purejax_sc.types import Gates
 
 
 class NonFiniteError(RunError):
     """A metric became NaN or infinite. The message names the first such metric, its seed and the step."""
-
-
-class Factories(NamedTuple):
-    """Functions that build the parts of a run. Replace one to train on an environment or with a model of your own:
-
-        Factories(make_trainer=partial(make_trainer, env=my_env))
-
-    make_trainer:   (config, *, num_seeds, axis) -> Trainer, where environments are on the device.
-    make_spec:      (config) -> EnvSpec of one frame; this and the next, where they are on the host.
-    make_host_envs: (config, number of environments, seed) -> environments that threads play.
-    """
-
-    make_trainer: Callable[..., Trainer] = anakin.make_trainer
-    make_spec: Callable[[Config], EnvSpec] = envs.make_played_spec
-    make_host_envs: Callable[[Config, int, int], HostEnvs] = envs.make_host_envs
-
-    @property
-    def replaced(self) -> list[str]:
-        """Names of those that are not this package's."""
-        return [name for name, part in self._asdict().items() if part is not Factories._field_defaults[name]]
 
 
 def silent(_: Any) -> None:
@@ -68,14 +46,12 @@ class Session(NamedTuple):
     say:       is called with messages, each a line of text.
     on_log:    is called with each log point, after the files of the run have it.
     command:   is noted in summaries.
-    factories: build the parts of a run.
     """
 
     placement: Placement | None = None
     say: Callable[[str], None] = silent
     on_log: Callable[[Point], None] = silent
     command: str | None = None
-    factories: Factories = Factories()
 
 
 DEFAULTS = Session()
@@ -210,7 +186,6 @@ def _save(work: _Work, done: int, states: AnyState, run_seconds: float, facts: d
         share = len(run.seeds) / work.layout.wanted
         program = [os.path.relpath(other.out, run.out) for other in work.runs]
         manifest = {"run_seconds": run_seconds * share, "metrics": log.digest, "program": program}
-        manifest |= {"replaced": work.session.factories.replaced}
         whole = rows == slice(0, work.layout.rows)
         own = states if whole else jax.tree.map(lambda x, rows=rows: x[rows], states)
         checkpoint.save(run, done, own, manifest)
@@ -227,15 +202,10 @@ def _find(runs: Sequence[Run], session: Session) -> list[Facts] | None:
         key = difference(from_tree(facts["config"]), run.config)
         if key:
             raise RunError(f"the checkpoints in {run.out} are of a run with another {key}: use another --out")
-        known, replaced = facts["seeds"], facts["replaced"]
+        known = facts["seeds"]
         if known != run.seeds:
             raise RunError(
                 f"{run.out} was trained with seeds {known[0]} to {known[-1]}: resume with --seeds {len(known)}"
-            )
-        if replaced != session.factories.replaced:
-            parts = ", ".join(replaced or session.factories.replaced)
-            raise RunError(
-                f"{run.out} was {'' if replaced else 'not '}built with own factories ({parts}): resume alike"
             )
     return found
 
@@ -257,12 +227,11 @@ def prepare(
 ) -> Callable[[], Program]:
     """Check everything that can be checked, and return what compiles. Raises ConfigError and RunError."""
     check_num_seeds(config, len(seeds))
-    factories = session.factories
     if not envs.is_host(config):
-        trainer = make_local_trainer(config, layout, factories.make_trainer)
+        trainer = make_local_trainer(config, layout)
         return lambda: compile_program(trainer, config, seeds, hypers, layout)
-    spec = factories.make_spec(config)
-    driver = sebulba.Driver(config, spec, partial(factories.make_host_envs, config), layout, resume)
+    spec = envs.make_played_spec(config)
+    driver = sebulba.Driver(config, spec, partial(envs.make_host_envs, config), layout, resume)
     session.say(driver.replay_text)
     return driver.compile
 

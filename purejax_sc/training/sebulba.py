@@ -27,9 +27,8 @@ from purejax_sc.results.files import RunError
 from purejax_sc.training import sharding
 from purejax_sc.training.actors import ACTING, Actors, Block, MakeEnvs
 from purejax_sc.training.compiled import CURE, Program
-from purejax_sc.training.frames import Memory, first_memory, make_act
+from purejax_sc.training.frames import Memory, as_batch, first_memory, make_act, row_shapes
 from purejax_sc.training.host_replay import HostReplay, RingState
-from purejax_sc.training.host_rows import as_batch, row_shapes
 from purejax_sc.training.sharding import DATA, SEED, Layout
 from purejax_sc.training.train_state import (
     LAST_EPISODES,

@@ -18,8 +18,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from purejax_sc import memory
 from purejax_sc.config import Config, ConfigError, Hyper
-from purejax_sc.training import replay
-from purejax_sc.training.anakin import DeviceState, Trainer, make_chunk, make_trainer
+from purejax_sc.training import anakin, replay
+from purejax_sc.training.anakin import DeviceState, Trainer, make_chunk
 from purejax_sc.training.compiled import CURE, Program
 from purejax_sc.training.train_state import AnyState, TrainState, tree_bytes
 from purejax_sc.types import Array, Tree
@@ -119,12 +119,12 @@ def fill_rows(row: Sequence[Any], layout: Layout) -> list[Any]:
     return [*row, *([row[-1]] * (layout.rows - len(row)))]
 
 
-def make_local_trainer(config: Config, layout: Layout, make_trainer: Callable[..., Trainer] = make_trainer) -> Trainer:
-    """Build the trainer of one device's part of a run, by `make_trainer` or a function like it. Raises ConfigError."""
+def make_local_trainer(config: Config, layout: Layout) -> Trainer:
+    """Build the trainer of one device's part of a run. Raises ConfigError."""
     each = layout.rows // layout.mesh.shape[SEED]
     # the devices of a CPU are its cores, which share one memory
     sharing = layout.mesh.local_mesh.size if layout.platform == "cpu" else 1
-    return make_trainer(config.shard() if layout.axis else config, num_seeds=each * sharing, axis=layout.axis)
+    return anakin.make_trainer(config.shard() if layout.axis else config, num_seeds=each * sharing, axis=layout.axis)
 
 
 class Functions(NamedTuple):

@@ -36,7 +36,7 @@ def save(agents: Agents, directory: Path) -> Path:
     """A directory with a checkpoint as `train` writes it, for whoever needs its learner only."""
     states = TrainState(agents.learner, (), (), (), (), jax.random.split(jax.random.key(0), len(agents.seeds)))
     directory.mkdir(parents=True, exist_ok=True)
-    facts = {"run_seconds": 0.0, "metrics": "", "program": ["."], "replaced": []}
+    facts = {"run_seconds": 0.0, "metrics": "", "program": ["."]}
     checkpoint.save(Run(agents.config, agents.seeds, directory), 0, states, facts)
     return directory
 

@@ -1,7 +1,8 @@
 """Runs for tests: stopped at a log point, and on a trainer that compiles at once."""
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import jax.numpy as jnp
 import pytest
 
 from purejax_sc import config
-from purejax_sc.runs.fit import Factories, Session, train
-from purejax_sc.training import replay
+from purejax_sc.runs.fit import Session, train
+from purejax_sc.training import anakin, replay
 from purejax_sc.training.anakin import Trainer
 from purejax_sc.training.compiled import Point
 from purejax_sc.training.train_state import TrainState
@@ -33,8 +34,7 @@ class Watch:
 
     @property
     def session(self) -> Session:
-        """With the trainer that counts."""
-        return Session(say=self.say, on_log=self, factories=make_counter())
+        return Session(say=self.say, on_log=self)
 
 
 def at_once() -> None:
@@ -42,11 +42,12 @@ def at_once() -> None:
     raise KeyboardInterrupt
 
 
-def make_counter(bad_seed: int = -1, bad_after: int = 0) -> Factories:
-    """A trainer that counts iterations. The return is 10 * seed + count; no episode ends in the first two iterations.
+@contextmanager
+def counting(bad_seed: int = -1, bad_after: int = 0) -> Iterator[None]:
+    """Give runs a trainer that counts iterations, whose return is 10 * seed + count.
 
-    Its replay holds the last eight counts, whose sum is `replayed`. The loss of `bad_seed` is NaN after `bad_after`
-    iterations.
+    No episode ends in the first two iterations. The replay holds the last eight counts, whose sum is `replayed`. The
+    loss of `bad_seed` is NaN after `bad_after` iterations.
     """
 
     def init(key: Any) -> TrainState:
@@ -74,7 +75,9 @@ def make_counter(bad_seed: int = -1, bad_after: int = 0) -> Factories:
         learner: Any = {"seed": state["seed"], "count": count}
         return whole._replace(learner=learner, replay=ring), metrics
 
-    return Factories(make_trainer=lambda *_, **__: Trainer(init, iterate, lambda state: (state, {})))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(anakin, "make_trainer", lambda *_, **__: Trainer(init, iterate, lambda state: (state, {})))
+        yield
 
 
 def count(
@@ -82,7 +85,8 @@ def count(
 ) -> dict[str, Any]:
     """A run of the counter: 16 iterations of one update in 4 log points."""
     options = (watch or Watch()).session._asdict() | options
-    return train(config.load("smoke", overrides), out, num_seeds, **options)
+    with counting():
+        return train(config.load("smoke", overrides), out, num_seeds, **options)
 
 
 def stop_counting(out: Path, at: int, **options: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.files import read_rows, table
-from helpers.runs import Watch, at_once, make_counter
+from helpers.runs import Watch, at_once, counting
 
 from purejax_sc import config
 from purejax_sc.cli.commands import main
@@ -25,11 +25,13 @@ def arm(name: str, *words: str) -> Arm:
 
 
 def plan(out: Path, arms: Sequence[Arm], num_seeds: int) -> list[Job]:
-    return experiments.plan(out, arms, num_seeds, Session())
+    with counting():
+        return experiments.plan(out, arms, num_seeds, Session())
 
 
 def carry_out(out: Path, arms: Sequence[Arm], num_seeds: int, watch: Watch | None = None) -> list[Outcome]:
-    return list(experiments.carry_out(plan(out, arms, num_seeds), (watch or Watch()).session))
+    with counting():
+        return list(experiments.carry_out(plan(out, arms, num_seeds), (watch or Watch()).session))
 
 
 def test_what_differs_in_traced_numbers_is_one_program(tmp_path: Path) -> None:
@@ -99,7 +101,8 @@ def test_a_kill_during_the_first_checkpoint_keeps_the_runs_together(tmp_path: Pa
 
 def test_a_row_that_diverges_is_marked_and_the_others_go_on(tmp_path: Path) -> None:
     jobs = plan(tmp_path, [arm("low", LOW), arm("high", HIGH)], 2)
-    (outcome,) = experiments.carry_out(jobs, Session(factories=make_counter(bad_seed=1, bad_after=5)))
+    with counting(bad_seed=1, bad_after=5):
+        (outcome,) = experiments.carry_out(jobs, Session())
     assert [(x["status"], x["lost"], x["updates"]) for x in outcome.summaries] == [("complete", [1], 16)] * 2
 
 

@@ -2,23 +2,20 @@
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.files import read_rows
-from helpers.runs import Watch, at_once, count, make_counter
+from helpers.runs import Watch, at_once, count, counting
 
-from purejax_sc import config, load_agent
+from purejax_sc import config
 from purejax_sc.cli.commands import main
 from purejax_sc.config import Config
-from purejax_sc.envs import make_env
 from purejax_sc.results import statistics
 from purejax_sc.results.curves import COLUMNS, read_curves, summarise
 from purejax_sc.results.files import RunError, replace_file
-from purejax_sc.runs.fit import Factories, NonFiniteError, train
-from purejax_sc.training import anakin
+from purejax_sc.runs.fit import NonFiniteError, train
 from purejax_sc.training.compiled import chunk_sizes
 
 FILES = {"config.yaml", "metrics.csv", "summary.json", "curves.png", "checkpoints", ".lock"}
@@ -105,8 +102,11 @@ def test_hyper_parameters_reach_the_program(tmp_path: Path) -> None:
 
 def test_non_finite_metric_stops_the_run(tmp_path: Path) -> None:
     # seed 1 fails in iteration 6, hence in the second chunk of 4
-    with pytest.raises(NonFiniteError, match="loss_value is nan for seed 1 by environment step 512"):
-        count(tmp_path / "run", factories=make_counter(bad_seed=1, bad_after=5))
+    with (
+        counting(bad_seed=1, bad_after=5),
+        pytest.raises(NonFiniteError, match="loss_value is nan for seed 1 by environment step 512"),
+    ):
+        train(config.load("smoke"), tmp_path / "run", num_seeds=2)
     rows = read_rows(tmp_path / "run")
     assert len(rows) == 4
     assert rows[-1]["loss_value"] == "nan"
@@ -136,17 +136,6 @@ def test_a_request_to_stop_is_answered_at_the_next_log_point(tmp_path: Path) -> 
     assert "stopping at the next log point; once more stops at once" in watch.said
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "stopped"
     assert [path.name for path in tmp_path.glob("run/checkpoints/[0-9]*")] == ["8"]
-
-
-def test_a_run_with_own_factories_is_taken_for_no_other(tmp_path: Path, small: Config) -> None:
-    watch, out = Watch(at=8), tmp_path / "run"
-    own = Factories(make_trainer=partial(anakin.make_trainer, env=make_env(small)))
-    with pytest.raises(KeyboardInterrupt):
-        train(small, out, say=watch.say, on_log=watch, factories=own)
-    with pytest.raises(RunError, match=r"was built with own factories \(make_trainer\)"):
-        train(small, out, resume=True)
-    with pytest.warns(match=r"was built with own factories \(make_trainer\): here is what its configuration names"):
-        load_agent(out)
 
 
 def test_force_replaces_a_run(tmp_path: Path) -> None:

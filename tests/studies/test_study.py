@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.files import table
-from helpers.runs import Watch, at_once
+from helpers.runs import Watch, at_once, counting
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
@@ -44,7 +44,8 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def counted(out: Path, seeds: int = 2, watch: Watch | None = None, **parts) -> study.Findings:
     """The same study with a trainer that counts."""
     loaded = load_study("smoke", seeds=seeds, **parts)
-    return study.run(loaded, out, (watch or Watch()).session)
+    with counting():
+        return study.run(loaded, out, (watch or Watch()).session)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,18 +13,17 @@ from helpers.configs import LENGTHS, SMALL_HOST, make_envs
 from helpers.configs import small_host as config
 from helpers.runs import Watch, at_once
 
-from purejax_sc import networks
+from purejax_sc import envs, networks
 from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.directory import Run
-from purejax_sc.runs.fit import Factories, train
+from purejax_sc.runs.fit import train
 from purejax_sc.training import actors, sebulba
-from purejax_sc.training.frames import Memory
+from purejax_sc.training.frames import Memory, row_shapes, stacked
 from purejax_sc.training.host_replay import HostReplay
-from purejax_sc.training.host_rows import row_shapes, stacked
 from purejax_sc.training.sharding import make_layout
 from purejax_sc.training.train_state import as_arrays
 
@@ -195,7 +193,7 @@ class Counters(NamedTuple):
 
 
 @pytest.fixture
-def counters() -> Counters:
+def counters(monkeypatch: pytest.MonkeyPatch) -> Counters:
     made: list[host_games.CountingEnvs] = []
     maker = {"make": make_envs}
 
@@ -203,8 +201,9 @@ def counters() -> Counters:
         made.append(maker["make"](num_envs, seed))
         return made[-1]
 
-    factories = Factories(make_spec=lambda config: SPEC, make_host_envs=make)
-    return Counters(partial(train, factories=factories), made, maker)
+    monkeypatch.setattr(envs, "make_played_spec", lambda config: SPEC)
+    monkeypatch.setattr(envs, "make_host_envs", make)
+    return Counters(train, made, maker)
 
 
 def test_a_run_fills_its_directory_and_leaves_no_thread(tmp_path, counters):
