@@ -4,7 +4,6 @@ A compiled program says how much it will take. On a CPU, memory is only found to
 the kernel kills the process without a word.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import psutil
@@ -22,19 +21,6 @@ def check(need: int, free: int, owner: str, cure: str) -> None:
     if need > free:
         raise ConfigError(
             f"out of memory: this takes {need / GIB:,.1f} GiB, and {owner} has {free / GIB:,.1f} GiB free: lower {cure}"
-        )
-
-
-def refuse_beyond(free: int, owner: str, what: str, need: float, settings: Mapping[str, float]) -> None:
-    """Raise ConfigError if `what`, in the plural, needs more bytes than its owner has free.
-
-    settings: dotted name -> value of what its size depends on. The largest of them is named.
-    """
-    if need > free:
-        key = max(settings, key=lambda name: settings[name])
-        raise ConfigError(
-            f"{key}={settings[key]}: {what} would take {need / GIB:,.1f} GiB, {owner} has {free / GIB:,.1f} GiB free:"
-            " lower it"
         )
 
 

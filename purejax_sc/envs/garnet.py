@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from flax import struct
 from gymnax.environments import environment, spaces
 
+from purejax_sc import memory
 from purejax_sc.config import Config, EnvOptions
 from purejax_sc.envs.base import check_options
 from purejax_sc.envs.gymnax import adapt
-from purejax_sc.memory import free_on_host, refuse_beyond
 from purejax_sc.types import Array, Env, Key
 
 NUM_STATES, NUM_ACTIONS = 20, 4  # the paper's
@@ -112,8 +112,8 @@ def make_garnet(options: EnvOptions) -> Env:
     """One Garnet MDP, fixed by `options.mdp_seed`, with one-hot observations. Raises ConfigError."""
     check_options("garnet", options, ("states", "actions", "mdp_seed"))
     num_states, num_actions = options.states or NUM_STATES, options.actions or NUM_ACTIONS
-    settings = {"env_options.states": num_states, "env_options.actions": num_actions}
-    refuse_beyond(free_on_host(), "this machine", "its tables", 4 * num_states**2 * num_actions, settings)
+    cure = f"env_options.states={num_states} or env_options.actions={num_actions}"
+    memory.check(4 * num_states**2 * num_actions, memory.free_on_host(), "this machine", cure)
     P, R = sample_garnet(jax.random.key(options.mdp_seed or 0), num_states, num_actions)
     params = GarnetParams(P=P, R=R, max_steps_in_episode=MAX_STEPS)
     return adapt(Garnet(num_states, num_actions), params)

@@ -4,8 +4,9 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -47,24 +48,31 @@ def drop_if_empty(out: Path) -> None:
 
 
 @contextmanager
-def new_directory(out: Path) -> Iterator[None]:
-    """Context manager: make a directory for results, locked until the end; a failure leaves no empty one.
+def claim(out: Path, admit: Callable[[], None]) -> Iterator[None]:
+    """Context manager: make a directory, locked until the end. A failure leaves no empty one.
 
-    Raises RunError if something is there already, or if it cannot be made.
+    admit: raises RunError for what is there and may not be written to.
     """
     try:
-        refuse_existing(out)
+        admit()
         out.mkdir(parents=True, exist_ok=True)
         held = lock(out)
     except OSError as error:
         raise unwritable(out, error) from None
     try:
-        refuse_existing(out)  # another command may have been quicker
+        admit()  # another command may have been quicker
         yield
     finally:
         drop_if_empty(out)
-        (out / LOCK).unlink(missing_ok=True)  # nobody writes there a second time
         held.release()
+
+
+@contextmanager
+def new_directory(out: Path) -> Iterator[None]:
+    """Context manager: `claim` a directory that must not exist. Raises RunError."""
+    with claim(out, partial(refuse_existing, out)):
+        yield
+        (out / LOCK).unlink()  # nobody writes there a second time
 
 
 def refuse_existing(out: Path) -> None:

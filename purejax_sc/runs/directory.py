@@ -2,20 +2,20 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from purejax_sc.config import Config, ConfigError, load, to_tree, to_yaml
 from purejax_sc.config.files import flat
+from purejax_sc.results import lock
 from purejax_sc.results.files import RunError, replace_file, unwritable
-from purejax_sc.results.lock import LOCK, drop_if_empty, is_free, lock
 
 CHECKPOINTS, DAMAGED = "checkpoints", "checkpoints.damaged"
 _FILES = (
     "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", "evaluation.json",
-    "evaluation_search.png", "diagnosis.json", "diagnosis.png", CHECKPOINTS, DAMAGED, LOCK,
+    "evaluation_search.png", "diagnosis.json", "diagnosis.png", CHECKPOINTS, DAMAGED, lock.LOCK,
 )  # fmt: skip
 OLDER = "a run of an earlier version is read by commit 68c11bc"
 
@@ -28,24 +28,9 @@ class Run(NamedTuple):
     out: Path
 
 
-@contextmanager
-def claim(run: Run, resume: bool, force: bool) -> Iterator[None]:
-    """Context manager: lock the directory of a run, which is new unless `resume` or `force`. Nothing in it is changed.
-
-    A failure leaves no empty directory. Raises RunError.
-    """
-    try:
-        _admit(run, resume, force)
-        run.out.mkdir(parents=True, exist_ok=True)
-        held = lock(run.out)
-    except OSError as error:
-        raise unwritable(run.out, error) from None
-    try:
-        _admit(run, resume, force)  # another command may have been quicker
-        yield
-    finally:
-        drop_if_empty(run.out)
-        held.release()
+def claim(run: Run, resume: bool, force: bool) -> AbstractContextManager[None]:
+    """Lock the directory of a run, which is new unless `resume` or `force`; nothing in it changes. Raises RunError."""
+    return lock.claim(run.out, partial(_admit, run, resume, force))
 
 
 def start(run: Run, force: bool) -> None:
@@ -100,7 +85,7 @@ def _admit(run: Run, resume: bool, force: bool) -> None:
     """Raise RunError if something is there already that was not asked for."""
     if set("*?[") & set(str(run.out.resolve())):
         raise RunError(f"{run.out}: Orbax loses checkpoints under a path with *, ? or [: choose another --out")
-    if is_free(run.out):
+    if lock.is_free(run.out):
         return
     if resume:
         check_same(run.out, run.config)
@@ -123,7 +108,7 @@ def _check_run(out: Path) -> None:
 
 def _remove_run(out: Path) -> None:
     """Remove all but the lock, which this process holds; config.yaml last, in case of a kill."""
-    paths = [path for path in out.iterdir() if path.name != LOCK]
+    paths = [path for path in out.iterdir() if path.name != lock.LOCK]
     for path in sorted(paths, key=lambda path: path.name == "config.yaml"):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -21,8 +21,8 @@ import numpy as np
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs import is_host
 from purejax_sc.results.curves import Curves, read_curves
-from purejax_sc.results.files import RunError, unwritable
-from purejax_sc.results.lock import drop_if_empty, is_free, lock
+from purejax_sc.results.files import RunError
+from purejax_sc.results.lock import claim, is_free
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.directory import CHECKPOINTS, Run, check_same, read_summary
 from purejax_sc.runs.fit import Session, as_program, fit, prepare, program_of
@@ -68,25 +68,21 @@ def directory(out: Path, resume: bool, mark: str) -> Iterator[None]:
 
     Raises RunError.
     """
-    try:
-        fresh = is_free(out)
-        if not fresh and not resume:
+    fresh = is_free(out)
+
+    def admit() -> None:
+        if not is_free(out) and not resume:
             raise RunError(f"{out} exists: choose another directory with --out, or --resume to resume it")
-        if not fresh and not (out / mark).exists():
+        if not is_free(out) and not (out / mark).exists():
             raise RunError(f"{out} holds no {mark}, so that nothing of it can be resumed: choose another --out")
-        out.mkdir(parents=True, exist_ok=True)
-        held = lock(out)
-    except OSError as error:
-        raise unwritable(out, error) from None
-    try:
-        yield
-    except BaseException:
-        if fresh and not (out / RUNS).exists():
-            shutil.rmtree(out)  # all in it was written here
-        raise
-    finally:
-        drop_if_empty(out)
-        held.release()
+
+    with claim(out, admit):
+        try:
+            yield
+        except BaseException:
+            if fresh and not (out / RUNS).exists():
+                shutil.rmtree(out)  # all in it was written here
+            raise
 
 
 def plan(out: Path, arms: Sequence[Arm], num_seeds: int, session: Session) -> list[Job]:

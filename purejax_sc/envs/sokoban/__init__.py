@@ -15,11 +15,11 @@ from jumanji.environments.routing.sokoban.env import Sokoban
 from jumanji.environments.routing.sokoban.generator import ToyGenerator
 from jumanji.environments.routing.sokoban.types import State
 
+from purejax_sc import memory
 from purejax_sc.config import Config, ConfigError, EnvOptions, LevelsConfig
 from purejax_sc.envs.base import check_options, choose_rows, lenient_promotion
 from purejax_sc.envs.sokoban import boxoban, levels
 from purejax_sc.envs.sokoban.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
-from purejax_sc.memory import free_on_host, refuse_beyond
 from purejax_sc.types import Array, Env, EnvSpec, EpisodeStats, Key, Step
 
 NUM_CODES = 7
@@ -163,9 +163,8 @@ def make_source(config: LevelsConfig) -> Source:
 def make_rules(config: LevelsConfig, at_once: int) -> levels.Rules:
     """The generator's constants in a configuration. Raises ConfigError if so many searches do not fit in memory."""
     rules = levels.Rules(config.depth, config.positions)
-    settings = {f"levels.{name}": getattr(config, name) for name in ("positions", "pool", "refresh")}
-    searches = f"{at_once:,} searches for levels at once"
-    refuse_beyond(free_on_host(), "this machine", searches, at_once * levels.search_bytes(rules), settings)
+    cure = f"levels.positions={config.positions}, levels.pool={config.pool} or levels.refresh={config.refresh}"
+    memory.check(at_once * levels.search_bytes(rules), memory.free_on_host(), "this machine", cure)
     return rules
 
 
