@@ -53,14 +53,14 @@ class Env(NamedTuple):
     init:      (key, shared) -> (state, step).   step: (key, state, action) -> (state, step).
     make_shared: (key) -> shared, what all episodes share, such as levels that are too costly to make at each reset. Its
                leaves have a leading axis, along which devices can share them; () if there is nothing.
-    refresh:   (key, shared, the episodes that ended since) -> shared, between updates.
+    refresh:   (key, shared) -> shared, between updates.
     """
 
     spec: EnvSpec
     init: Callable[[Key, Tree], tuple[Tree, Step]]
     step: Callable[[Key, Tree, Array], tuple[Tree, Step]]
     make_shared: Callable[[Key], Tree] = lambda key: ()
-    refresh: Callable[[Key, Tree, Any], Tree] = lambda key, shared, episodes: shared
+    refresh: Callable[[Key, Tree], Tree] = lambda key, shared: shared
 
 
 class Observation(NamedTuple):

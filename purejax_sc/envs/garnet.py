@@ -1,17 +1,15 @@
 """Garnet: random tabular MDPs (section "Tabular Experiments" of the paper's appendix)."""
 
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
-from gymnax.environments import environment, spaces
+import numpy as np
 
 from purejax_sc import memory
 from purejax_sc.config import Config, EnvOptions
 from purejax_sc.envs.base import check_options
-from purejax_sc.envs.gymnax import adapt
-from purejax_sc.types import Array, Env, Key
+from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 NUM_STATES, NUM_ACTIONS = 20, 4  # the paper's
 MAX_STEPS = 100
@@ -39,62 +37,11 @@ def sample_garnet(key: Key, num_states: int = NUM_STATES, num_actions: int = NUM
     return P, R
 
 
-@struct.dataclass
-class GarnetState(environment.EnvState):
-    """s: int32, the state of the MDP. time: int32, steps since the reset."""
+class GarnetState(NamedTuple):
+    """s: int32, the state of the MDP.   time: int32, steps since the reset."""
 
     s: Array
-
-
-@struct.dataclass(kw_only=True)
-class GarnetParams(environment.EnvParams):
-    """P: [S, A, S] and R: [S, A], see `sample_garnet`. `vmap` over them runs many MDPs at once."""
-
-    P: Array
-    R: Array
-    max_steps_in_episode: int = MAX_STEPS
-
-
-class Garnet(environment.Environment[GarnetState, GarnetParams]):
-    """A continuing MDP: it starts in a uniform state, never terminates, and is cut by the time limit."""
-
-    def __init__(self, num_states: int = NUM_STATES, num_actions: int = NUM_ACTIONS):
-        super().__init__()
-        self.num_states = num_states
-        self._num_actions = num_actions
-
-    @property
-    def num_actions(self) -> int:
-        return self._num_actions
-
-    @property
-    def default_params(self) -> GarnetParams:
-        P, R = sample_garnet(jax.random.key(0), self.num_states, self.num_actions)
-        return GarnetParams(P=P, R=R)
-
-    def step_env(
-        self, key: Key, state: GarnetState, action: Array, params: GarnetParams
-    ) -> tuple[Array, GarnetState, Array, Array, dict[str, Any]]:
-        s = jax.random.categorical(key, jnp.log(params.P[state.s, action])).astype(jnp.int32)
-        reward = params.R[state.s, action]
-        state = GarnetState(s=s, time=state.time + 1)
-        return s, state, reward, self.is_terminated(state, params), {}
-
-    def reset_env(self, key: Key, params: GarnetParams) -> tuple[Array, GarnetState]:
-        s = jax.random.randint(key, (), 0, self.num_states)
-        return s, GarnetState(s=s, time=jnp.zeros((), jnp.int32))
-
-    def get_obs(self, state: GarnetState, params: GarnetParams | None = None, key: Key | None = None) -> Array:
-        return state.s
-
-    def is_terminated(self, state: GarnetState, params: GarnetParams) -> Array:
-        return jnp.zeros((), bool)
-
-    def action_space(self, params: GarnetParams | None = None) -> spaces.Discrete:
-        return spaces.Discrete(self.num_actions)
-
-    def observation_space(self, params: GarnetParams | None = None) -> spaces.Discrete:
-        return spaces.Discrete(self.num_states)
+    time: Array
 
 
 def names() -> tuple[str, ...]:
@@ -114,6 +61,35 @@ def make_garnet(options: EnvOptions) -> Env:
     num_states, num_actions = options.states or NUM_STATES, options.actions or NUM_ACTIONS
     cure = f"env_options.states={num_states} or env_options.actions={num_actions}"
     memory.check(4 * num_states**2 * num_actions, memory.free_on_host(), "this machine", cure)
-    P, R = sample_garnet(jax.random.key(options.mdp_seed or 0), num_states, num_actions)
-    params = GarnetParams(P=P, R=R, max_steps_in_episode=MAX_STEPS)
-    return adapt(Garnet(num_states, num_actions), params)
+    return adapt(*sample_garnet(jax.random.key(options.mdp_seed or 0), num_states, num_actions))
+
+
+def adapt(P: Array, R: Array, max_steps: int = MAX_STEPS) -> Env:  # noqa: N803
+    """The MDP of P [S, A, S] and R [S, A] as an `Env`.
+
+    It starts in a uniform state, never terminates, and is cut after `max_steps`.
+    """
+    num_states, num_actions = R.shape
+    spec = EnvSpec(num_actions, (num_states,), np.dtype(np.float32), two_player=False)
+
+    def show(state: GarnetState, reward: Array | float) -> Step:
+        return Step(
+            obs=jax.nn.one_hot(state.s, num_states, dtype=jnp.float32),
+            legal=jnp.ones(num_actions, bool),
+            reward=jnp.asarray(reward, jnp.float32),
+            discount=jnp.ones((), jnp.float32),
+            truncated=state.time >= max_steps,
+            player=jnp.zeros((), jnp.int32),
+            metrics={},
+        )
+
+    def init(key: Key, shared: Tree) -> tuple[GarnetState, Step]:
+        state = GarnetState(jax.random.randint(key, (), 0, num_states), jnp.zeros((), jnp.int32))
+        return state, show(state, 0.0)
+
+    def step(key: Key, state: GarnetState, action: Array) -> tuple[GarnetState, Step]:
+        s = jax.random.categorical(key, jnp.log(P[state.s, action])).astype(jnp.int32)
+        after = GarnetState(s, state.time + 1)
+        return after, show(after, R[state.s, action])
+
+    return Env(spec, init, step)

@@ -121,7 +121,7 @@ def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceStat
     ring = replay.add(state.replay, rows) if isinstance(state.replay, ReplayState) else ()
     new, metrics = learn(config, learner, state.learner, rows, ring, parts.own(key_learn), hyper, swap_time)
     ended = transforms.device_sum(ended, axis)
-    driver = driver._replace(shared=env.refresh(parts.own(key_shared), driver.shared, ended))
+    driver = driver._replace(shared=env.refresh(parts.own(key_shared), driver.shared))
     metrics |= {"episode_count": ended.count, "episode_length_sum": ended.length_sum}
     if not env.spec.two_player:  # the winner of self-play is the agent, and so is the loser
         metrics |= {"episode_return_sum": ended.return_sum}

@@ -12,8 +12,8 @@ from gymnax.environments import spaces
 from helpers import probe_envs
 
 from purejax_sc.config import Config, ConfigError, EnvOptions
-from purejax_sc.envs import base, env_names, make_env
-from purejax_sc.envs.garnet import Garnet, GarnetParams, make_garnet, sample_garnet
+from purejax_sc.envs import base, env_names, garnet, make_env
+from purejax_sc.envs.garnet import make_garnet, sample_garnet
 from purejax_sc.envs.gymnax import adapt, names, with_sticky_actions
 from purejax_sc.types import Env, EnvSpec, Step
 
@@ -293,19 +293,18 @@ def test_garnet_steps_follow_its_transitions_and_rewards():
 
 def test_garnet_never_terminates_and_is_truncated():
     P, R = sample_garnet(jax.random.key(0))
-    env = adapt(Garnet(), GarnetParams(P=P, R=R, max_steps_in_episode=3))
+    env = garnet.adapt(P, R, max_steps=3)
     state = start(env, jax.random.key(0), 2)
     _, (states, _, discount, _) = jax.device_get(rollout(env, state, jax.random.key(1), jnp.zeros((5, 2), jnp.int32)))
     np.testing.assert_array_equal(discount[:, 0], [1, 1, 1, 0, 1])
     np.testing.assert_array_equal(states.obs.valid[:, 1], [True, True, False, True, True])
 
 
-def test_vmap_over_garnet_params_runs_many_mdps():
+def test_vmap_over_mdps_runs_many_of_them():
     P, R = jax.jit(jax.vmap(lambda key: sample_garnet(key, 4, 2)))(jax.random.split(jax.random.key(0), 3))
 
     def first_reward(mdp):
-        P, R = mdp
-        env = adapt(Garnet(4, 2), GarnetParams(P=P, R=R))
+        env = garnet.adapt(*mdp)
         state, _ = env.init(jax.random.key(0), ())
         return state.s, env.step(jax.random.key(1), state, jnp.int32(1))[1].reward
 

@@ -11,7 +11,6 @@ from helpers import sokoban_reference
 from purejax_sc.config import Config, ConfigError, from_tree
 from purejax_sc.envs import make_env, sokoban
 from purejax_sc.envs.sokoban import boxoban, levels
-from purejax_sc.types import EpisodeStats
 
 EASY = {"depth": 30, "positions": 256, "pool": 64, "refresh": 16, "refresh_steps": 64}
 LEVEL = """\
@@ -103,11 +102,10 @@ def test_episodes_start_from_all_views_of_a_level(pool) -> None:
 
 def test_a_pool_is_refreshed_with_levels_of_its_split(pool) -> None:
     env = make_env(config())
-    episodes = EpisodeStats(jnp.float32(0), jnp.float32(0), jnp.float32(0), {"solved": jnp.float32(0)})
     refresh = jax.jit(env.refresh)
     new, changed = pool, []
     for i in range(8):  # a search is done after 256 / 64 = 4 of them
-        old, new = new, refresh(jax.random.key(i), new, episodes)
+        old, new = new, refresh(jax.random.key(i), new)
         changed.append(int((old.grid != new.grid).any((1, 2)).sum()))
     assert changed[:3] == changed[4:7] == [0, 0, 0]
     assert changed[3] > 0

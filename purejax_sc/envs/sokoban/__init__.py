@@ -20,7 +20,7 @@ from purejax_sc.config import Config, ConfigError, EnvOptions, LevelsConfig
 from purejax_sc.envs.base import check_options, choose_rows, lenient_promotion
 from purejax_sc.envs.sokoban import boxoban, levels
 from purejax_sc.envs.sokoban.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
-from purejax_sc.types import Array, Env, EnvSpec, EpisodeStats, Key, Step
+from purejax_sc.types import Array, Env, EnvSpec, Key, Step
 
 NUM_CODES = 7
 TIME_LIMIT = 120
@@ -151,8 +151,8 @@ def draw(codes: Array) -> Array:
 
 # Pools
 
-# how a pool begins, (key) -> pool, and how it changes, (key, pool, the episodes that ended since) -> pool
-Source = tuple[Callable[[Key], Pool], Callable[[Key, Pool, EpisodeStats], Pool]]
+# how a pool begins, (key) -> pool, and how it changes, (key, pool) -> pool
+Source = tuple[Callable[[Key], Pool], Callable[[Key, Pool], Pool]]
 
 
 def make_source(config: LevelsConfig) -> Source:
@@ -179,7 +179,7 @@ def _stored(config: LevelsConfig, path: Path) -> Source:
     def make(key: Key) -> Pool:
         return Pool(choose(key, config.pool), ())
 
-    def refresh(key: Key, pool: Pool, episodes: EpisodeStats) -> Pool:
+    def refresh(key: Key, pool: Pool) -> Pool:
         key_levels, key_rows = jax.random.split(key)
         rows = jax.random.choice(key_rows, config.pool, (config.refresh,), replace=False)
         return pool._replace(grid=pool.grid.at[rows].set(choose(key_levels, config.refresh)))
@@ -205,7 +205,7 @@ def _generated(config: LevelsConfig) -> Source:
 
         return Pool(_fill(key_fill, config.pool, tries), begin(key_begin) if config.refresh else ())
 
-    def refresh(key: Key, pool: Pool, episodes: EpisodeStats) -> Pool:
+    def refresh(key: Key, pool: Pool) -> Pool:
         if not config.refresh:
             return pool
         key_advance, key_begin, key_rows = jax.random.split(key, 3)
