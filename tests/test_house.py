@@ -75,17 +75,17 @@ def test_importing_the_learner_leaves_search_and_pictures_alone() -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_training_begins_without_pictures() -> None:
+def test_training_begins_without_pictures_and_leaves_logging_to_the_user() -> None:
     """gymnax draws by pyplot and seaborn, which take a second and are there when they are asked for."""
     unneeded = ("matplotlib.figure", "matplotlib.pyplot", "pandas", "scipy.stats", "seaborn")
     code = (
-        "import sys, purejax_sc.runs.fit, purejax_sc.envs.gymnax;"
-        f"print([name for name in {unneeded} if name in sys.modules]);"
+        "import logging, sys, purejax_sc.runs.fit, purejax_sc.evaluation.evaluate, purejax_sc.envs.gymnax;"
+        f"print([name for name in {unneeded} if name in sys.modules], logging.root.handlers);"
         "from gymnax.environments.misc import pong;"
         "print(pong.sns.color_palette('gray', 1).as_hex(), pong.plt.__name__)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines() == ["[]", "['#808080'] matplotlib.pyplot"]
+    assert result.stdout.splitlines() == ["[] []", "['#808080'] matplotlib.pyplot"]
 
 
 def test_help_imports_nothing_heavy() -> None:

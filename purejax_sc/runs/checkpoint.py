@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 
 from purejax_sc.config import to_tree
 from purejax_sc.results.files import RunError, reason, replace_file
@@ -48,7 +47,7 @@ def save(run: Run, done: int, states: AnyState, facts: Mapping[str, Any]) -> Non
     try:
         distributed.on_first_process(lambda: _make_empty(step))
         for name, item in items.items():
-            _orbax().save(step / name, args=ocp.args.StandardSave(jax.tree.map(_without_key, item)))
+            _orbax().save(step / name, jax.tree.map(_without_key, item))
         distributed.on_first_process(lambda: _write_manifest(step, contents))
     except Exception as error:  # Orbax and TensorStore raise many types
         shutil.rmtree(step, ignore_errors=True)  # it may take the room that the summary needs
@@ -134,7 +133,7 @@ def read_item(folder: Path, like: Tree, rows: int) -> Any:
         return np.empty((rows, *stored.shape[1:]), stored.dtype)
 
     empties = jax.tree.map(empty, like)
-    return _orbax().restore(folder, args=ocp.args.StandardRestore(empties))
+    return _orbax().restore(folder, empties)
 
 
 def _read(run: Run, folder: Path, facts: Facts, shapes: AnyState) -> AnyState:
@@ -153,7 +152,9 @@ def _items(states: AnyState) -> dict[str, Any]:
     return {name: item for name, item in items.items() if item != ()}
 
 
-def _orbax() -> ocp.Checkpointer:
+def _orbax() -> Any:
+    import orbax.checkpoint as ocp  # not sooner: its import sets up the root logger, which is the user's
+
     # synchronous: the states are donated to the next chunk, and a save costs less than most chunks
     return ocp.Checkpointer(ocp.StandardCheckpointHandler())
 
