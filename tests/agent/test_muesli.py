@@ -566,6 +566,15 @@ def test_target_network_is_the_moving_average_of_the_new_parameters():
     assert_close(new.target, mean, rtol=1e-5, atol=1e-6)
 
 
+def test_two_players_are_the_sign_of_the_discount():
+    config, state, update = updating()
+    spec = SPEC._replace(two_player=True)
+    learner, batch = make(spec)[2], batch_of(jax.random.key(4), spec)
+    two, _ = jax.jit(learner.update)(state, batch, jax.random.key(5), hyper_of(config))
+    one, _ = update(state, discount=-config.hyper.discount)
+    assert_close(two.params, one.params, rtol=1e-5, atol=1e-6)
+
+
 def test_learning_rate_decays_to_zero_at_the_last_update():
     config, state, update = updating()
     new, metrics = update(state._replace(updates=jnp.int32(config.num_updates)))
