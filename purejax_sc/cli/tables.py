@@ -137,14 +137,11 @@ def print_match(report: dict[str, Any]) -> None:
         ratings = ((row["name"], f"{row['elo']:.0f}", _interval(row["interval"])) for row in report["elo"])
         print_table([("", "Elo", "90% interval over games"), *ratings])
         return
-    rows: list[tuple[str, ...]] = [
-        ("run", "seed", "wins", "as Black", "as White", "lead", "not counted", "other score", "games ended by")
-    ]
+    rows: list[tuple[str, ...]] = [("run", "seed", "wins", "as Black", "as White", "lead", "games ended by")]
     for row in report["seeds"]:
         sides = (f"{row[side]['wins']} of {row[side]['games']}" for side in ("as_black", "as_white"))
         ended = ", ".join(f"{reason} {count}" for reason, count in row["ended"].items())
-        void, differ = str(row["games"] - row["counted"]), str(len(row["scores_that_differ"]))
-        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, _number(row["lead"]), void, differ, ended))
+        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, _number(row["lead"]), ended))
     print_table(rows)
     click.echo()
     rates = ((row["run"], _number(row["win_rate"]), _interval(row["interval"])) for row in report["runs"])
@@ -203,14 +200,6 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _size(num_bytes: float) -> str:
-    return f"{num_bytes / 2**30:,.2f} GiB" if num_bytes >= 2**30 / 10 else f"{num_bytes / 2**20:,.2f} MiB"
-
-
-def _operations(flops: float) -> str:
-    return f"{flops / 1e9:,.0f} GFLOP" if flops >= 1e12 else f"{flops / 1e9:.3g} GFLOP"
 
 
 def _number(value: float | None) -> str:

@@ -2,21 +2,19 @@
 
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from purejax_sc import __version__
-from purejax_sc.envs import pgx
-from purejax_sc.evaluation.matches import MatchOptions, load_entrant
+from purejax_sc.envs.pgx import GO_KOMI, endless_go
+from purejax_sc.evaluation.matches import load_entrant
 from purejax_sc.games.notation import draw, parse_colour, parse_vertex, score, vertex
-from purejax_sc.games.player import GamePlayer, go_rules, make_policies, params_of
+from purejax_sc.games.player import GamePlayer, board_size, make_policy, params_of
 
 
 class GtpServer:
     """An engine: a player and what the protocol says beside its game."""
 
-    def __init__(self, player: GamePlayer, size: int, komi: float, name: str) -> None:
-        self.player, self.size, self.komi, self.name = player, size, komi, name
-        self._clocks: dict[int, tuple[float, int]] = {}  # colour -> seconds, and moves for them; 0 for all to come
+    def __init__(self, player: GamePlayer, size: int, name: str) -> None:
+        self.player, self.size, self.name, self.komi = player, size, name, GO_KOMI
 
     def serve(self, lines: Iterable[str], write: Callable[[str], None]) -> None:
         """Answer commands until `quit` or the end of the lines. write: takes a whole reply."""
@@ -57,30 +55,13 @@ class GtpServer:
 
     def _genmove(self, colour: str) -> str:
         side = parse_colour(colour)
-        action = int(self.player.search(side, self._seconds(side)).action)
+        action = int(self.player.search(side).action)
         self.player.play(action, side)
         return vertex(action, self.size)
 
     def _undo(self) -> None:
         if not self.player.undo():
             raise ValueError("cannot undo")
-
-    def _time_settings(self, main: str, period: str, moves: str) -> None:
-        """Set both clocks to the main time, or to the first period; one of no moves is no limit (GTP 2)."""
-        clock = (float(main), 0) if float(main) else (float(period), int(moves))
-        limited = float(period) == 0 or int(moves) > 0
-        self._clocks = dict.fromkeys((0, 1), clock) if limited else {}
-        _ = self.player.seconds  # compiled and measured now, not while a clock runs
-
-    def _time_left(self, colour: str, seconds: str, moves: str) -> None:
-        self._clocks[parse_colour(colour)] = float(seconds), int(moves)
-
-    def _seconds(self, colour: int) -> float | None:
-        """Return the time for the next move of a colour: an equal share of what its clock shows."""
-        if colour not in self._clocks:
-            return None
-        seconds, moves = self._clocks[colour]
-        return seconds / (moves or max(1, self.size**2 - self.player.ply // 2))
 
 
 # command -> number of its arguments, and what carries it out
@@ -99,14 +80,12 @@ COMMANDS: dict[str, tuple[int, Callable[..., str | None]]] = {
     "undo": (0, GtpServer._undo),
     "showboard": (0, lambda server: "\n" + draw(server.player.board)),
     "final_score": (0, lambda server: score(server.player.board, server.komi)),
-    "time_settings": (3, GtpServer._time_settings),
-    "time_left": (3, GtpServer._time_left),
 }
 
 
-def open_server(directory: Path, options: MatchOptions, seed: int | None, say: Callable[[str], None]) -> GtpServer:
+def open_server(name: str, seed: int | None, say: Callable[[str], None]) -> GtpServer:
     """Build an engine of the agent of one seed of a run; None is the first. Raises RunError and ConfigError."""
-    entrant = load_entrant(str(directory), options, say)
-    size, komi = go_rules(entrant)
-    player = GamePlayer(pgx.endless_go(size), make_policies(entrant), params_of(entrant, seed), options.seed)
-    return GtpServer(player, size, komi, f"purejax_sc {directory.resolve().name}")
+    entrant = load_entrant(name, say)
+    size = board_size(entrant)
+    player = GamePlayer(endless_go(size), make_policy(entrant), params_of(entrant, seed))
+    return GtpServer(player, size, f"purejax_sc {name}")

@@ -285,7 +285,7 @@ def garnet(tmp_path_factory) -> Path:
     ("command", "words"),
     [
         ("evaluate run --search gumbel", "add --simulations"),
-        ("evaluate run --dynamics environment", "--dynamics environment needs --simulations"),
+        ("evaluate run --dynamics environment", "options of a search need --simulations"),
         ("evaluate run --simulations 2,x", "several as in 8,32,128"),
         ("evaluate run --render film.mp4", ".gif"),
         ("evaluate run --render nowhere/film.gif", "nowhere is not a directory: make it, or choose another place with"),

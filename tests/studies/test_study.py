@@ -159,14 +159,14 @@ def test_games_are_played_once_and_by_every_search(smoke: Path, tmp_path: Path, 
 
     def against_engine(names, engine, options, say):
         played.append(names[0].rpartition(":")[2])
-        return {"seeds": [{"seed": 0, "wins": 3, "counted": 4}, {"seed": 1, "wins": 0, "counted": 0}]}, {}
+        return {"seeds": [{"seed": 0, "wins": 3, "games": 4}]}, {}
 
     monkeypatch.setattr(scores.engine_match, "against_engine", against_engine)
     out = shutil.copytree(smoke, tmp_path / "out")
     loaded = with_games(load_study("smoke", envs=["Catch"]))
     found = study.run(loaded, out)
     assert played == ["0", "32"] * 2
-    assert found.scores["Catch"]["direct"]["win_32"] == {0: 0.75}  # a seed that finished no game has no score
+    assert found.scores["Catch"]["direct"]["win_32"] == {0: 0.75}
     study.run(loaded, out)
     assert len(played) == 4
 
