@@ -78,8 +78,6 @@ def evaluate(
 @click.option("--sampled", is_flag=True, help="Draw actions from the policy instead of taking the likeliest.")
 @click.option("--real-actions", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
 @options.seed("Of the episodes and of the samples.")
-@click.option("--render", type=click.Path(path_type=Path), help="Draw a step of the first episode: a new .png.")
-@click.option("--step", type=click.IntRange(0), help="The step to draw.  [default: the middle]")
 def imagine(
     directory: Path,
     overrides: tuple[str, ...],
@@ -90,8 +88,6 @@ def imagine(
     sampled: bool,
     real_actions: bool,
     seed: int,
-    render: Path | None,
-    step: int | None,
 ) -> None:
     """Compare model rollouts of an agent of the run directory DIR with real episodes.
 
@@ -99,18 +95,14 @@ def imagine(
     values are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
     other: the self-consistency error. KEY=VALUE changes the environment, as for evaluate.
 
-    Only the picture is written. In two-player games the agent plays both sides.
+    Nothing is written. In two-player games the agent plays both sides.
     """
-    if step is not None and render is None:
-        raise click.UsageError("--step chooses what is drawn: add --render out.png, or leave --step out")
     with work("--episodes or --max-steps"):
         from purejax_sc.evaluation import model_rollouts
 
         how = model_rollouts.ImaginationOptions(episodes, max_steps, depth, sampled, real_actions, seed)
-        report = model_rollouts.imagine_run(directory, how, agent, render, step, speaker(), overrides)
+        report = model_rollouts.imagine_run(directory, how, agent, speaker(), overrides)
     tables.print_imagination(report, model_rollouts.COLUMNS)
-    if render:
-        click.echo(f"wrote {render}")
 
 
 @click.command()

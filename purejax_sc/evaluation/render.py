@@ -110,11 +110,11 @@ def encode(frames: np.ndarray, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def strip(frames: np.ndarray, columns: int = STRIP_COLUMNS) -> np.ndarray:
+def strip(frames: np.ndarray) -> np.ndarray:
     """Tile evenly chosen frames uint8 [T, H, W, 3] line by line on white: one picture [height, width, 3]."""
     chosen = np.unique(np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int))
     tiles = _enlarged(frames[chosen], STRIP_SIDE)
-    columns = min(len(tiles), columns)
+    columns = min(len(tiles), STRIP_COLUMNS)
     rows = -(-len(tiles) // columns)
     height, width = (side + STRIP_GAP for side in tiles.shape[1:3])
     picture = np.full((STRIP_GAP + rows * height, STRIP_GAP + columns * width, 3), 255, np.uint8)
