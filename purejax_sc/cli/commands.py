@@ -237,8 +237,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @options.out(
     "Image to write; the table goes beside it, with the suffix .csv.", default="compare.png", show_default=True
 )
-@click.option("--force", is_flag=True, help="Replace the image and the table also if this command did not write them.")
-def plot(runs: tuple[str, ...], aggregate: str, out: Path, force: bool) -> None:
+def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
@@ -253,7 +252,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path, force: bool) -> None:
     with refusals():
         from purejax_sc.results import compare
 
-        comparison = compare.plot(runs, out, aggregate, force)
+        comparison = compare.plot(runs, out, aggregate)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)

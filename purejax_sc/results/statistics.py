@@ -35,9 +35,8 @@ def iqm(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 def improvement(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
     """P(X > Y): how often a seed of X has more than a seed of Y, over all pairs of seeds, a tie counting one half.
 
-    That is the Mann-Whitney U statistic divided by the number of pairs; over several strata, the mean of theirs.
-
-    strata: those of X, [seeds, ...] each, and then as many of Y, whose numbers of seeds may differ from X's.
+    The Mann-Whitney U statistic divided by the number of pairs; of several strata (those of X, then as many of Y), the
+    mean of theirs.
     """
     half = len(strata) // 2
     return np.mean([_wins(x, y, axis) for x, y in zip(strata[:half], strata[half:], strict=True)], axis=0)
@@ -59,13 +58,9 @@ def stratified_interval(
 ) -> Interval | None:
     """Percentile bootstrap interval of a statistic of several strata, each resampled within itself.
 
-    The percentile form rather than BCa: BCa's acceleration comes from a jackknife, which is undefined when all
-    seeds agree (a solved game) and noisy for a trimmed mean of a handful of seeds.
+    Not BCa, whose jackknife is undefined when all seeds agree (a solved game) and noisy for a trimmed mean of a few.
 
-    strata: [seeds, ...] each, one value per seed, the same trailing axes in all; finite.
-    seed:   of the resampling, so that the same data give the same interval.
-
-    Returns (low, high), each [...], or None where a stratum has fewer than two seeds.
+    strata: [seeds, ...] each; finite. Returns (low, high), each [...]; None where a stratum has fewer than two seeds.
     """
     if min(len(x) for x in strata) < 2:
         return None
@@ -80,10 +75,7 @@ def stratified_interval(
 
 
 def student_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval | None:
-    """Student's t interval of the mean over seeds: mean +- t s / sqrt(n), as the paper's tabular figures show.
-
-    x: [seeds, ...]; where a value is not finite, neither is the interval. None for fewer than two seeds.
-    """
+    """Student's t interval of the mean over seeds [seeds, ...]: mean +- t s / sqrt(n), as in the paper's figures."""
     if len(x) < 2:
         return None
     with np.errstate(invalid="ignore"):
@@ -112,12 +104,7 @@ def median_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval |
 
 
 def curve_interval(curves: np.ndarray, confidence: float = CONFIDENCE, statistic: Statistic = mean) -> Interval | None:
-    """Bootstrap interval of a statistic at each point of learning curves.
-
-    curves: [seeds, points], NaN where a seed has nothing to show yet.
-
-    Returns (low, high), each [points] and NaN where a seed is missing; None for fewer than two seeds.
-    """
+    """Bootstrap interval [points] of a statistic of learning curves [seeds, points], NaN where a seed is missing."""
     complete = np.isfinite(curves).all(axis=0)
     interval = bootstrap_interval(curves[:, complete], statistic, confidence, DRAWN_RESAMPLES)
     if interval is None:

@@ -288,7 +288,7 @@ def garnet(tmp_path_factory) -> Path:
         ("evaluate run --dynamics environment", "options of a search need --simulations"),
         ("evaluate run --simulations 2,x", "several as in 8,32,128"),
         ("evaluate run --render film.mp4", ".gif"),
-        ("evaluate run --render nowhere/film.gif", "nowhere is not a directory: make it, or choose another place with"),
+        ("evaluate run --render nowhere/film.gif", "nowhere/film.gif cannot be a file: choose another place with"),
         ("evaluate run --render kept.gif", "kept.gif exists: choose another file with --render, or remove it"),
         ("evaluate run --render film.gif", "cannot draw garnet"),
         ("evaluate nowhere", "give one that train or export wrote"),
