@@ -8,12 +8,9 @@ import click
 
 
 def print_methods(methods: Sequence[dict[str, Any]]) -> None:
-    """One line per method: the score that its task is judged by, and the median of the paired difference from Dyna.
-
-    wins: MDPs on which it is better than Dyna; absorbing: those of them that have an absorbing state.
-    """
+    """One line per method: the score that its task is judged by, the median of its difference from Dyna, and wins."""
     names = ("task", "model", "update", "setting", "score", "median", "90%", "mean", "less Dyna", "90%", "wins")
-    rows = [(*names, "absorbing", "lost")]
+    rows = [(*names, "lost")]
     for method in methods:
         metric, scores = next(iter(method["metrics"].items()))
         name = method["judged_by"]
@@ -26,9 +23,8 @@ def print_methods(methods: Sequence[dict[str, Any]]) -> None:
 
 def _duel(duel: dict[str, Any] | None) -> tuple[str, ...]:
     if duel is None:
-        return "-", "", "", ""
-    counts = (f"{x['wins']}/{x['of']}" for x in (duel, duel["where"]["absorbing"]))
-    return (*_median(duel["difference"]), *counts)
+        return "-", "", ""
+    return (*_median(duel["difference"]), f"{duel['wins']}/{duel['of']}")
 
 
 def _median(score: dict[str, Any]) -> tuple[str, str]:
