@@ -183,7 +183,7 @@ def gtp(name: str, agent: int | None) -> None:
     DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search.
     """
     with work("the simulations of its search"):
-        from purejax_sc.games.gtp_server import open_server
+        from purejax_sc.games.gtp import open_server
 
         server = open_server(name, agent, speaker())
         server.serve(sys.stdin, lambda reply: click.echo(reply, nl=False))

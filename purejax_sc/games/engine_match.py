@@ -1,7 +1,7 @@
 """Matches of Go between agents and an engine that speaks the Go Text Protocol, with Pgx as the referee."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,16 @@ import numpy as np
 from purejax_sc import memory
 from purejax_sc.envs.pgx import GO_KOMI, endless_go
 from purejax_sc.evaluation.matches import Entrant, MatchOptions, load_entrant
-from purejax_sc.games.gtp_client import Engine, find_program
+from purejax_sc.games.gtp import Engine, find_program
 from purejax_sc.games.notation import COLOURS, score, sgf
-from purejax_sc.games.player import BatchedGames, board_size, choose_games, make_games, make_policy, params_of
+from purejax_sc.games.player import BatchedGames, board_size, make_games, make_policy, params_of
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.types import Array, Params
 
 FOLDER = "games"  # of their records
 MOVES_PER_POINT = 4  # of a game; then the board is scored as it is
 PLAYED_OUT = ("passes", "limit")
+NO_MOVE = -1
 
 Say = Callable[[str], None]
 
@@ -44,10 +45,9 @@ class Game:
         """Of the agent, 0 Black."""
         return self.number % 2
 
-    @property
-    def mover(self) -> int:
-        """The colour that is to move."""
-        return len(self.moves) % 2
+    def waits_for(self, agent: bool) -> bool:
+        """Return whether the game goes on and it is the agent's turn, or the engine's."""
+        return self.won is None and (len(self.moves) % 2 == self.colour) == agent
 
     @property
     def lead(self) -> float:
@@ -56,7 +56,7 @@ class Game:
 
 
 def against_engine(
-    names: Sequence[str], engine: str, options: MatchOptions, boards: int = 16, say: Say = lambda text: None
+    names: Sequence[str], command: str, options: MatchOptions, boards: int = 16, say: Say = lambda text: None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Let every seed of every run play `options.games`, and have Black in every other one.
 
@@ -65,21 +65,19 @@ def against_engine(
     """
     entrants = [load_entrant(name, say) for name in names]
     sizes = [board_size(entrant) for entrant in entrants]
-    find_program(engine)
-    rows, records, opponent = [], dict[str, str](), ""
+    find_program(command)
+    rows, records, opponent, num = [], dict[str, str](), "", min(boards, options.games)
     for number, (entrant, size) in enumerate(zip(entrants, sizes, strict=True)):
-        programs = _compile(entrant, size, min(boards, options.games))
+        programs = _compile(entrant, size, num)
         for seed in entrant.seeds:
-            say(f"{entrant.name}, seed {seed}: {options.games} game(s) against {engine}")
-            runner = MatchRunner(programs, params_of(entrant, seed), size, engine, options, boards)
-            runner.play()
-            opponent = runner.opponent
-            rows.append({"run": entrant.name, "seed": seed, **summarise(runner.games)})
-            for game in runner.games:
+            say(f"{entrant.name}, seed {seed}: {options.games} game(s) against {command}")
+            opponent, games = play_games(programs, params_of(entrant, seed), size, command, options, num)
+            rows.append({"run": entrant.name, "seed": seed, **summarise(games)})
+            for game in games:
                 name = f"{FOLDER}/{number}_seed_{seed}_game_{game.number:03d}.sgf"
                 records[name] = to_sgf(game, size, f"{entrant.name} seed {seed}", opponent)
     rates = [_win_rate(name, [row for row in rows if row["run"] == name]) for name in names]
-    facts = {"opponent": opponent, "engine": engine, "boards": boards, **options._asdict()}
+    facts = {"opponent": opponent, "engine": command, "boards": boards, **options._asdict()}
     return {**facts, "runs": rates, "seeds": rows}, records
 
 
@@ -108,14 +106,10 @@ def _compile(entrant: Entrant, size: int, num: int) -> BatchedGames:
     """Compile games on `num` boards, for the parameters of any seed. Raises ConfigError if memory is too small."""
     games = make_games(endless_go(size), make_policy(entrant))
     start = jax.jit(games.start, static_argnums=0)
-    params, position, zeros = params_of(entrant, None), start(num), jnp.zeros(num, jnp.int32)
-    moves, keys = (params, position, zeros.astype(bool), zeros), (params, position, _keys(0, zeros, zeros))
-    cure = "--boards, or the simulations of the search"
-    return BatchedGames(
-        start,
-        memory.compiled(jax.jit(games.advance), moves, cure),
-        memory.compiled(jax.jit(games.search), keys, cure),
-    )
+    position = start(num)
+    arguments = params_of(entrant, None), position, _keys(0, jnp.arange(num), position.ply)
+    search = memory.compiled(jax.jit(games.search), arguments, "--boards, or the simulations of the search")
+    return BatchedGames(start, jax.jit(games.advance), search)
 
 
 def _keys(seed: int, games: Array, plies: Array) -> Array:
@@ -125,118 +119,114 @@ def _keys(seed: int, games: Array, plies: Array) -> Array:
     )
 
 
-class MatchRunner:
-    """Boards, at each of which an engine sits and a game may go on, with the agent of one seed.
+def play_games(
+    programs: BatchedGames, params: Params, size: int, command: str, options: MatchOptions, boards: int
+) -> tuple[str, list[Game]]:
+    """Play the games of one seed of an agent, `boards` at a time. Raises RunError if an engine fails.
 
-    All engines think at the same time; the agent moves when they all have. No game depends on the others.
+    Returns the name of the engine, and the games. No engine is left.
+    """
+    games, engines = [Game(number) for number in range(options.games)], list[Engine]()
+    try:
+        engines += (Engine(command) for _ in range(boards))
+        name = " ".join(engines[0].send(word) for word in ("name", "version"))
+        for i in range(0, len(games), boards):
+            Round(programs, params, size, engines, games[i : i + boards], options).play()
+    finally:
+        for engine in engines:
+            engine.close()
+    return name, games
 
-    opponent: name of the engine.   games: all of them, by number.
+
+class Round:
+    """Games side by side, with an engine for each. The agent moves when all engines have; no game depends on another.
+
+    There may be more boards than games.
     """
 
     def __init__(
-        self, programs: BatchedGames, params: Params, size: int, engine: str, options: MatchOptions, boards: int
+        self,
+        programs: BatchedGames,
+        params: Params,
+        size: int,
+        engines: Sequence[Engine],
+        games: Sequence[Game],
+        options: MatchOptions,
     ) -> None:
-        self.opponent = ""
-        self.games = [Game(number) for number in range(options.games)]
         self._programs, self._params, self._size, self._options = programs, params, size, options
-        self._command, self._num = engine, min(boards, options.games)
-        self._position = self._start = programs.start(self._num)
-        self._engines: list[Engine] = []  # by board
-        self._running: dict[int, Game] = {}  # by board
+        self._tables = list(zip(games, engines, strict=False))
+        self._position = programs.start(len(engines))
+        self._numbers = games[0].number + jnp.arange(len(engines))
 
     def play(self) -> None:
-        """Play all games; no engine is left then. Raises RunError if one fails."""
-        waiting = list(self.games)
-        try:
-            self._engines += (Engine(self._command) for _ in range(self._num))
-            self.opponent = " ".join(self._engines[0].send(word) for word in ("name", "version"))
-            while waiting or self._running:
-                free = [i for i in range(self._num) if i not in self._running][: len(waiting)]
-                self._begin({i: waiting.pop(0) for i in free})
-                self._move_agent()
-                self._move_engines()
-        finally:
-            for engine in self._engines:
-                engine.close()
+        """Play the games to their ends."""
+        for _, engine in self._tables:
+            engine.set_up(self._size, GO_KOMI)
+        self._open()
+        while any(game.won is None for game, _ in self._tables):
+            self._move_agent()
+            self._move_engines()
 
-    def _begin(self, games: dict[int, Game]) -> None:
-        """Begin games by board, with random legal moves that two games share."""
-        self._running |= games
-        self._position = choose_games(self._on(games), self._start, self._position)
-        for i in games:
-            self._engines[i].set_up(self._size, GO_KOMI)
-        rngs = {i: np.random.default_rng([self._options.seed, game.number // 2]) for i, game in games.items()}
+    def _open(self) -> None:
+        """Make random legal moves that two games share."""
+        rngs = [np.random.default_rng([self._options.seed, game.number // 2]) for game, _ in self._tables]
         for _ in range(self._options.openings):
             legal = np.asarray(self._position.step.legal)
-            orders = {i: rng.permutation(self._size**2) for i, rng in rngs.items()}
-            self._put({i: next((int(x) for x in order if legal[i, x]), self._size**2) for i, order in orders.items()})
+            orders = [rng.permutation(self._size**2) for rng in rngs]
+            self._put([next((int(x) for x in order if legal[i, x]), self._size**2) for i, order in enumerate(orders)])
 
     def _move_agent(self) -> None:
         """Make the agent's move in every game that waits for it."""
-        waiting = {i: game.number for i, game in self._running.items() if game.mover == game.colour}
-        if waiting:
-            keys = _keys(self._options.seed, self._by_board(waiting), self._position.ply)
-            actions = np.asarray(self._programs.search(self._params, self._position, keys).action)
-            self._put({i: int(actions[i]) for i in waiting})
+        if any(game.waits_for(agent=True) for game, _ in self._tables):
+            keys = _keys(self._options.seed, self._numbers, self._position.ply)
+            found = np.asarray(self._programs.search(self._params, self._position, keys).action).tolist()
+            waiting = [game.waits_for(agent=True) for game, _ in self._tables]
+            self._put([action if on else NO_MOVE for action, on in zip(found, waiting, strict=False)])
             self._finish()
 
     def _move_engines(self) -> None:
-        """Make the engine's move in every game that waits for it."""
-        waiting = {i: game for i, game in self._running.items() if game.mover != game.colour}
-        for i, game in waiting.items():
-            self._engines[i].write(f"genmove {COLOURS[game.mover]}")
-        legal, moves = np.asarray(self._position.step.legal), dict[int, int]()
-        for i in waiting:
-            action = self._engines[i].read_move(self._size)
-            if action is None:
-                self._end(i, "resignation", won=True)
-            elif not legal[i, action]:  # as in Pgx, that loses
-                self._end(i, "illegal move", won=True)
+        """Make the engine's move in every game that waits for it. All engines think at the same time."""
+        waiting = [(i, *table) for i, table in enumerate(self._tables) if table[0].waits_for(agent=False)]
+        for _, game, engine in waiting:
+            engine.write(f"genmove {COLOURS[1 - game.colour]}")
+        legal, moves = np.asarray(self._position.step.legal), [NO_MOVE] * len(self._tables)
+        for i, _, engine in waiting:
+            action = engine.read_move(self._size)
+            if action is None or not legal[i, action]:  # as in Pgx, an illegal move loses
+                self._end(i, "resignation" if action is None else "illegal move", won=True)
             else:
                 moves[i] = action
         self._put(moves, tell=False)
         self._finish()
 
-    def _put(self, moves: Mapping[int, int], tell: bool = True) -> None:
-        """Make legal moves by board. tell: the engines, which have not made them."""
-        if not moves:
-            return
-        on = self._on(moves)
-        self._position = self._programs.advance(self._params, self._position, on, self._by_board(moves))
-        for i, action in moves.items():
-            if tell:
-                self._engines[i].play(self._running[i].mover, action, self._size)
-            self._running[i].moves.append(action)
+    def _put(self, moves: list[int], tell: bool = True) -> None:
+        """Make legal moves, one for each game, or `NO_MOVE`. tell: the engines, which have not made them."""
+        spare = [NO_MOVE] * (len(self._numbers) - len(moves))
+        self._position = self._programs.advance(self._params, self._position, jnp.asarray(moves + spare, jnp.int32))
+        for (game, engine), action in zip(self._tables, moves, strict=True):
+            if action != NO_MOVE:
+                if tell:
+                    engine.play(len(game.moves) % 2, action, self._size)
+                game.moves.append(action)
 
     def _finish(self) -> None:
         """Score the games that have come to their end."""
-        for i, game in list(self._running.items()):
+        for i, (game, _) in enumerate(self._tables):
             passed = game.moves[-2:] == [self._size**2] * 2
-            if passed or len(game.moves) >= MOVES_PER_POINT * self._size**2:
-                won = self._score(i)[0] == "BW"[game.colour]
-                self._end(i, "passes" if passed else "limit", won)
+            if game.won is None and (passed or len(game.moves) >= MOVES_PER_POINT * self._size**2):
+                self._end(i, "passes" if passed else "limit", self._score(i)[0] == "BW"[game.colour])
 
     def _end(self, i: int, ended: str, won: bool) -> None:
-        game = self._running.pop(i)
+        game = self._tables[i][0]
         game.ended, game.won, game.score = ended, won, self._score(i)
 
     def _score(self, i: int) -> str:
         return score(self._position.board[i], GO_KOMI)
-
-    def _on(self, boards: Iterable[int]) -> Array:
-        """Return these boards as bool [N]."""
-        return jnp.asarray(np.isin(np.arange(self._num), list(boards)))
-
-    def _by_board(self, numbers: Mapping[int, int]) -> Array:
-        """Return a number for each of these boards as int32 [N], 0 for the others."""
-        return jnp.asarray([numbers.get(i, 0) for i in range(self._num)], jnp.int32)
 
 
 def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the mean over seeds, with an interval over them, or over the games of an only one."""
     values = np.array([row["wins"] / row["games"] for row in rows])
     if len(rows) == 1:
-        wins, games = rows[0]["wins"], rows[0]["games"]
-        values = np.repeat([1.0, 0.0], [wins, games - wins])
-    interval = as_list(bootstrap_interval(values)) if len(values) > 1 else None
-    return {"run": name, "win_rate": float(values.mean()), "interval": interval}
+        values = np.repeat([1.0, 0.0], [rows[0]["wins"], rows[0]["games"] - rows[0]["wins"]])
+    return {"run": name, "win_rate": float(values.mean()), "interval": as_list(bootstrap_interval(values))}

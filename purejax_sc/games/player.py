@@ -22,8 +22,7 @@ class MovePolicy(NamedTuple):
 
     init:         (N) -> memory, a tree of [N, ...].
     remember:     (params, Observation [N, ...], memory) -> memory after these positions.
-    search_moves: (params, Observation [N, ...], memory, key) -> SearchResult. Without a search `weights` is the policy,
-                  and nothing is visited.
+    search_moves: (params, Observation [N, ...], memory, key) -> SearchResult; without a search `weights` is the policy.
     """
 
     init: Callable[[int], Tree]
@@ -34,9 +33,8 @@ class MovePolicy(NamedTuple):
 class Position(NamedTuple):
     """Positions of N games. Leaves [N, ...].
 
-    env:    states of the environment.   step: what it shows of them.
-    memory: of the agent, before it is shown these positions.
-    action: int32, the moves that led here, 0 at the beginning.   ply: int32, how many moves have been made.
+    env, step: states of the environment, and its last step.   memory: of the agent, before it is shown them.
+    action:    int32, the moves that led here, 0 at the beginning.   ply: int32, how many moves have been made.
     """
 
     env: Tree
@@ -67,12 +65,12 @@ class BatchedGames(NamedTuple):
     """Pure functions that play N games side by side.
 
     start:   (N) -> Position.
-    advance: (params, Position, on bool [N], action int32 [N]) -> Position after these legal moves where on.
-    search:  (params, Position, keys [N]) -> SearchResult. Each game has a key of its own: none depends on the others.
+    advance: (params, Position, action int32 [N]) -> Position after these legal moves; -1 makes none.
+    search:  (params, Position, keys [N]) -> SearchResult. No game depends on the others.
     """
 
     start: Callable[[int], Position]
-    advance: Callable[[Params, Position, Array, Array], Position]
+    advance: Callable[[Params, Position, Array], Position]
     search: Callable[[Params, Position, Array], SearchResult]
 
 
@@ -101,17 +99,22 @@ def make_policy(entrant: Entrant) -> MovePolicy:
 
 
 def make_games(env: Env, policy: MovePolicy) -> BatchedGames:
-    """Build the functions that play games of two in `env`, whose legal moves are those that an agent may choose."""
+    """Build the functions that play games of two in `env`."""
 
     def start(num: int) -> Position:
         keys, zeros = jnp.broadcast_to(jax.random.key(0), num), jnp.zeros(num, jnp.int32)
         state, step = jax.vmap(lambda key: env.init(key, ()))(keys)
         return Position(state, step, policy.init(num), zeros, zeros)
 
-    def advance(params: Params, position: Position, on: Array, action: Array) -> Position:
+    def advance(params: Params, position: Position, action: Array) -> Position:
+        on, action = action >= 0, jnp.maximum(action, 0)
         state, step = jax.vmap(partial(env.step, jax.random.key(0)))(position.env, action)
         memory = policy.remember(params, position.observation, position.memory)
-        return choose_games(on, Position(state, step, memory, action, position.ply + 1), position)
+        after = Position(state, step, memory, action, position.ply + 1)
+        chosen: Position = jax.tree.map(
+            lambda x, y: jnp.where(on.reshape(-1, *[1] * (x.ndim - 1)), x, y), after, position
+        )
+        return chosen
 
     def search(params: Params, position: Position, keys: Array) -> SearchResult:
         def search_one(obs: Observation, memory: Tree, key: Key) -> SearchResult:
@@ -124,16 +127,10 @@ def make_games(env: Env, policy: MovePolicy) -> BatchedGames:
     return BatchedGames(start, advance, search)
 
 
-def choose_games(on: Array, new: Position, old: Position) -> Position:
-    """Take the new positions where on bool [N], else the old ones."""
-    chosen: Position = jax.tree.map(lambda x, y: jnp.where(on.reshape(-1, *[1] * (x.ndim - 1)), x, y), new, old)
-    return chosen
-
-
 class GamePlayer:
     """One game that an agent plays. Sides are 0 for who moves first, and 1.
 
-    If a side of a game of Go moves out of turn, as when handicap stones are set, the other one passes before.
+    If a side of a game of Go moves out of turn, as when handicap stones are set, the other one passes before it.
     """
 
     def __init__(self, env: Env, policy: MovePolicy, params: Params) -> None:
@@ -163,7 +160,7 @@ class GamePlayer:
 
     @property
     def board(self) -> np.ndarray:
-        """int8 [rows, columns], see `Position.board`."""
+        """int8 [rows, columns], as of `Position`."""
         return self._past[-1].board[0]
 
     def legal(self, side: int | None = None) -> np.ndarray:
@@ -194,7 +191,7 @@ class GamePlayer:
         return here if side in (None, self.turn) else self._move(here, self._pass)
 
     def _move(self, position: Position, action: int) -> Position:
-        moved: Position = self._advance(self._params, position, jnp.ones(1, bool), jnp.full(1, action, jnp.int32))
+        moved: Position = self._advance(self._params, position, jnp.full(1, action, jnp.int32))
         return moved
 
 

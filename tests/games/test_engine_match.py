@@ -16,9 +16,9 @@ from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.envs import pgx
 from purejax_sc.evaluation.matches import FILE, MatchOptions
-from purejax_sc.games import engine_match, gtp_client
-from purejax_sc.games.engine_match import Game, MatchRunner
-from purejax_sc.games.gtp_client import Engine
+from purejax_sc.games import engine_match, gtp
+from purejax_sc.games.engine_match import Game
+from purejax_sc.games.gtp import Engine
 from purejax_sc.games.notation import COLOURS
 from purejax_sc.games.player import BatchedGames, GamePlayer, MovePolicy, make_games
 from purejax_sc.results.files import RunError
@@ -55,9 +55,7 @@ def by_stones() -> BatchedGames:
 
 
 def play(programs: BatchedGames, engine: str, games: int, boards: int = 2, openings: int = 0) -> list[Game]:
-    runner = MatchRunner(programs, (), 5, engine, MatchOptions(games, openings), boards)
-    runner.play()
-    return runner.games
+    return engine_match.play_games(programs, (), 5, engine, MatchOptions(games, openings), boards)[1]
 
 
 def one_at_a_time(player: GamePlayer, command: str, number: int, openings: int) -> list[int]:
@@ -90,7 +88,7 @@ def test_games_side_by_side_are_those_played_one_at_a_time(by_stones, counter) -
     assert [game.moves for game in games] == [one_at_a_time(alone, counter(12), i, 2) for i in range(8)]
     assert [game.colour for game in games] == [0, 1] * 4
     assert games[0].moves[:2] == games[1].moves[:2] != games[2].moves[:2]
-    assert len({len(game.moves) for game in games}) > 1, "some end before others, and their boards are used again"
+    assert len({len(game.moves) for game in games}) > 1, "some end before others"
 
 
 def test_chances_of_a_game_do_not_depend_on_the_others(counter) -> None:
@@ -112,7 +110,7 @@ def test_how_an_engine_loses(by_stones, puppet, answers, ended, record) -> None:
 
 @pytest.mark.parametrize("answer", ["crash", "hang"])
 def test_an_engine_that_fails_stops_the_match(by_stones, puppet, answer, monkeypatch) -> None:
-    monkeypatch.setattr(gtp_client, "TIMEOUT", 1.0)
+    monkeypatch.setattr(gtp, "TIMEOUT", 1.0)
     with pytest.raises(RunError, match=r"puppet.py.* ended, or was silent for 1 s: run it in a terminal"):
         play(by_stones, puppet(answer), 20)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.envs import pgx
-from purejax_sc.games.gtp_client import Engine
+from purejax_sc.games.gtp import Engine
 from purejax_sc.games.notation import COLOURS, parse_vertex, score, vertex
 
 

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from helpers.fake_go import PUPPET, FakePlayer
 
-from purejax_sc.games import gtp_client
-from purejax_sc.games.gtp_client import Engine
-from purejax_sc.games.gtp_server import COMMANDS, GtpServer
+from purejax_sc.games import gtp
+from purejax_sc.games.gtp import COMMANDS, Engine, Server
 from purejax_sc.results.files import RunError
 
 
 def replies_of(lines: list[str], player: FakePlayer | None = None) -> list[str]:
     written: list[str] = []
-    GtpServer(player or FakePlayer(), 5, "Fake").serve(lines, written.append)
+    Server(player or FakePlayer(), 5, "Fake").serve(lines, written.append)
     return written
 
 
@@ -103,7 +102,7 @@ def test_an_engine_is_asked_for_moves(puppet) -> None:
 
 
 def test_an_engine_that_hangs_is_killed_with_what_it_has_started(puppet, monkeypatch) -> None:
-    monkeypatch.setattr(gtp_client, "TIMEOUT", 1.0)
+    monkeypatch.setattr(gtp, "TIMEOUT", 1.0)
     began = time.monotonic()
     with (
         closing(Engine(f"sh -c '{puppet('hang')}; true'")) as engine,
