@@ -45,7 +45,7 @@ def evaluate(
 
     They act greedily, by sampling their policy and, with --simulations, by search. Games of two are played against
     random moves. KEY=VALUE changes the environment, as in levels.depth=20 (Sokoban; generated levels are held out).
-    Grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games, Atari and CartPole can be drawn.
+    Grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games and Atari can be drawn.
     """
     with work("--episodes or --simulations"):
         chosen = options.chosen_searches(**search)

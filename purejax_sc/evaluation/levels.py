@@ -24,16 +24,9 @@ Say = Callable[[str], None]
 
 
 def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | None, say: Say) -> dict[str, Any]:
-    """Write `num` different levels to a file, and a picture of the first ones.
+    """Write `num` different levels to the new file `out` (.npy or .txt), and draw the first ones to `sheet` (.png).
 
-    Args:
-      config: what levels; `config.file` converts those of a file.
-      seed:   of the generator.
-      out:    .npy or .txt.   sheet: .png. Neither may exist.
-      say:    is told what happens, in lines of text.
-
-    Returns:
-      What it took, see `generate`. Raises ConfigError and RunError.
+    `config.file` converts those of a file. Returns what it took, see `generate`. Raises ConfigError and RunError.
     """
     if out.suffix not in (".npy", ".txt"):
         raise RunError(f"cannot write {out.name!r}: let --out end in .npy (an array) or .txt (Boxoban's text)")
@@ -54,10 +47,8 @@ def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | No
     return {"levels": len(grids), **facts}
 
 
-def generate(
-    config: LevelsConfig, num: int, seed: int, say: Callable[[str], None]
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """`num` different levels uint8 [num, 10, 10] of `config.split`, all of which their moves were seen to solve.
+def generate(config: LevelsConfig, num: int, seed: int, say: Say) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return `num` different levels uint8 [num, 10, 10] of `config.split`, all of which their moves were seen to solve.
 
     Also returns: tries, the share `valid` of tries that were levels (of either split), the median of their solutions'
     lengths in moves, and tries per second without compilation. Raises ConfigError if the tries find next to nothing.

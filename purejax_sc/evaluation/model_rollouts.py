@@ -59,14 +59,8 @@ class ImaginationOptions(NamedTuple):
     seed: int = 0
 
 
-# Real trajectories
-
-
 class Trajectory(NamedTuple):
-    """T real steps of N environments, [T, N, ...]. env, obs: before the action.
-
-    e: obs encoded.   carry: the encoder's, after obs.
-    """
+    """T real steps of N environments, [T, N, ...]. env, obs: before the action; e, carry: the encoder's, after obs."""
 
     env: Tree
     obs: Observation
@@ -77,30 +71,27 @@ class Trajectory(NamedTuple):
     discount: Array
 
 
-class EnvStream(NamedTuple):
-    """N environments between two steps. carry: the encoder's, before `driver.obs`."""
-
-    driver: base.DriverState
-    carry: Tree
+# N environments between two steps, and the encoder's carry before their observations
+Stream = tuple[base.DriverState, Tree]
 
 
-def start_stream(env: Env, model: Model, key: Key, num_envs: int) -> EnvStream:
+def start_stream(env: Env, model: Model, key: Key, num_envs: int) -> Stream:
     """Start an episode in every environment."""
-    return EnvStream(base.init(env, key, num_envs), model.initial_carry(num_envs))
+    return base.init(env, key, num_envs), model.initial_carry(num_envs)
 
 
 def follow(
-    env: Env, model: Model, params: Params, choose: Choose, stream: EnvStream, key: Key, steps: int
-) -> tuple[EnvStream, Trajectory]:
+    env: Env, model: Model, params: Params, choose: Choose, stream: Stream, key: Key, steps: int
+) -> tuple[Stream, Trajectory]:
     """Act `steps` times; episodes follow each other. Return the stream after that, and the trajectory."""
 
-    def step(stream: EnvStream, key: Key) -> tuple[EnvStream, Trajectory]:
+    def step(stream: Stream, key: Key) -> tuple[Stream, Trajectory]:
         state, carry = stream
         key_act, key_env = jax.random.split(key)
         e, carry = model.encode(params.encoder, jax.tree.map(lambda leaf: leaf[None], state.obs), carry)
         action = choose(params, e[0], state.obs.legal, key_act)
         after, reward, discount, _ = base.step(env, key_env, state, action)
-        return EnvStream(after, carry), Trajectory(state.env, state.obs, e[0], carry, action, reward, discount)
+        return (after, carry), Trajectory(state.env, state.obs, e[0], carry, action, reward, discount)
 
     return jax.lax.scan(step, stream, jax.random.split(key, steps))
 
@@ -147,9 +138,6 @@ def mean_by_k(x: Array, mask: Array) -> Array:
     """Means [K] of [K, T, N], NaN where the mask is empty."""
     size = jnp.sum(mask, axis=(1, 2), dtype=x.dtype)
     return jnp.where(size > 0, jax.vmap(masked_mean)(x, mask, jnp.maximum(size, 1)), jnp.nan)
-
-
-# Imagination
 
 
 class Imagined(NamedTuple):
@@ -206,17 +194,16 @@ def imagine(
     by_k = jax.lax.map(at_a_step, rows, batch_size=CHUNK)
     value, reward, target, action = (jnp.moveaxis(x, 0, 1) for x in by_k)
     real = _outcomes(played, acted, v, depth, gamma, config)
-    real_action = real[-1]
-    same = jnp.cumprod((action == real_action) | (real_action < 0), axis=0, dtype=jnp.int32).astype(bool)
+    same = jnp.cumprod((action == real[-1]) | (real[-1] < 0), axis=0, dtype=jnp.int32).astype(bool)
     same = jnp.concatenate([jnp.ones_like(acted)[None], same])
     return Imagined(acted, value, reward, target, action, *real, same)
 
 
 def first_episodes(played: Trajectory) -> Array:
-    """bool [T, N]: steps of the first episodes whose outcome is known.
+    """Return bool [T, N]: steps of the first episodes whose outcome is known.
 
-    The final observation of a truncated episode is not one of them, nor is the last entry of all where the episode goes
-    on: their root values stand for what would have followed.
+    The root value stands for what would have followed the final observation of a truncated episode, and the last entry
+    of all where the episode goes on.
     """
     ended = (played.discount == 0).astype(jnp.int32)
     last = jnp.arange(len(ended))[:, None] == len(ended) - 1
@@ -227,22 +214,17 @@ def first_episodes(played: Trajectory) -> Array:
 
 def make_mu(legal: Array, actions: Array, options: ImaginationOptions) -> Mu:
     """Return the imagination policy. legal: bool [M, A] of the roots.   actions: int [K, M] really taken from there."""
-    starts = StartStates(legal, actions, logits_mu=None, epsilon=0.0)
-    if options.real_actions:
-        return CONTROLS["original"].make(starts)
-    return CONTROLS["pi"].make(starts) if options.sampled else mu_greedy(legal)
+    if options.real_actions or options.sampled:
+        control = CONTROLS["original" if options.real_actions else "pi"]
+        return control.make(StartStates(legal, actions, logits_mu=None, epsilon=0.0))
 
-
-def mu_greedy(legal: Array) -> Mu:
-    """The greedy policy, with rho = 1. legal: bool [M, A] of the roots; later logits are masked by the model (N12)."""
-
-    def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
+    def greedy(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         del key
-        allowed = legal if k == 0 else jnp.ones_like(legal)
+        allowed = legal if k == 0 else jnp.ones_like(legal)  # later logits are masked by the model
         action = jnp.argmax(masked_logits(logits, allowed), axis=-1)
-        return jax.nn.one_hot(action, logits.shape[-1]), jnp.ones(len(logits))
+        return jax.nn.one_hot(action, logits.shape[-1]), jnp.ones(len(logits))  # rho is 1
 
-    return mu
+    return greedy
 
 
 def _outcomes(
@@ -289,9 +271,6 @@ def first_alone(x: Imagined) -> Imagined:
     return Imagined(*(value[..., :steps, 0] for value in x))
 
 
-# The command
-
-
 def imagine_run(
     directory: Path,
     options: ImaginationOptions,
@@ -299,13 +278,10 @@ def imagine_run(
     say: Say = lambda text: None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Imagine with an agent of a run directory, which is only read. Raises RunError and ConfigError.
-
-    seed:      of the run, whose agent it is; None is the first.
-    overrides: KEY=VALUE of the environment, as `evaluate` takes them.
+    """Imagine with the agent of one seed (None: the first) of a run directory. Raises RunError and ConfigError.
 
     Returns a tree ready for JSON: the settings, `steps` of all episodes, how many were `cut`, and `by_k`: means for
-    k = 0 .. depth by the names of `COLUMNS`, None where nothing counts.
+    k = 0 .. depth by the names of `COLUMNS`, None where nothing counts. overrides: as `evaluate` takes them.
     """
     agents = load_agents(find_agent(directory), say)
     row = row_of(seed, agents.seeds, directory)
