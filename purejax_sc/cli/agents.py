@@ -123,9 +123,8 @@ def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: P
         from purejax_sc.evaluation import levels
 
         config = load("sokoban", [f"levels.{item}" for item in overrides]).levels
-        facts = levels.write(config, num, seed, out, render, speaker(quiet))
+        levels.write(config, num, seed, out, render, speaker(quiet))
     if not quiet:
-        tables.print_facts(facts)
         click.echo(f"wrote {' and '.join(str(path) for path in (out, render) if path)}")
 
 

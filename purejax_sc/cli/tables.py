@@ -179,11 +179,6 @@ def print_verdicts(verdicts: Sequence[Any]) -> None:
         print_table(rows)
 
 
-def print_facts(facts: dict[str, float]) -> None:
-    """One line per number."""
-    print_table([(name, f"{value:,.4g}") for name, value in facts.items()])
-
-
 def print_keys(keys: Sequence[Any]) -> None:
     """Two lines per key: its default, what it takes and the paper's, then what it means."""
     for key in keys:

@@ -111,7 +111,7 @@ def draw_curves(
     returns = carried_forward(curves.returns)
     # NaN until the last seed's first episode: a trimmed mean would trim it away
     centre = np.where(np.isfinite(returns).all(axis=0), statistic(returns, axis=0), np.nan)
-    draw_band(axes, curves.env_steps, centre, statistics.curve_interval(returns, CONFIDENCE, statistic), label, color)
+    draw_band(axes, curves.env_steps, centre, statistics.curve_interval(returns, statistic), label, color)
 
 
 def draw_band(

@@ -16,7 +16,7 @@ from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError, from_tree, load
 from purejax_sc.envs import episodes
 from purejax_sc.envs.episodes import Episodes
-from purejax_sc.evaluation import evaluate, players, render
+from purejax_sc.evaluation import evaluate, render
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, search_names
 from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec, Model, Params
@@ -43,7 +43,7 @@ def counting_model() -> Model:
 
 
 def play(env, choose, num_episodes=4, max_steps=100) -> Episodes:
-    player = players.policy_player(counting_model(), choose, NOTHING)
+    player = episodes.policy_player(counting_model(), choose, NOTHING)
     run = jax.jit(lambda key: episodes.play(env, (player,), key, num_episodes, max_steps))
     return jax.device_get(run(jax.random.key(0)))
 

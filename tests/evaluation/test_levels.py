@@ -21,7 +21,7 @@ def test_levels_are_written_and_drawn(tmp_path: Path, capsys) -> None:
     assert len({grid.tobytes() for grid in grids}) == 30
     with Image.open(sheet) as picture:
         assert picture.size == (10 * 84 + 4, 2 * 84 + 4)  # 20 levels of 80 pixels
-    assert "tries_per_s" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"wrote {out} and {sheet}\n"
     # the same levels as text
     text = tmp_path / "levels.txt"
     assert main(["levels", f"file={out}", "--num", "10", "--out", str(text), "--quiet"]) == 0
