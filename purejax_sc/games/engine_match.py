@@ -105,11 +105,9 @@ def to_sgf(game: Game, size: int, agent: str, engine: str) -> str:
 def _compile(entrant: Entrant, size: int, num: int) -> BatchedGames:
     """Compile games on `num` boards, for the parameters of any seed. Raises ConfigError if memory is too small."""
     games = make_games(endless_go(size), make_policy(entrant))
-    start = jax.jit(games.start, static_argnums=0)
-    position = start(num)
+    position = games.start(num)
     arguments = params_of(entrant, None), position, _keys(0, jnp.arange(num), position.ply)
-    search = memory.compiled(jax.jit(games.search), arguments, "--boards, or the simulations of the search")
-    return BatchedGames(start, jax.jit(games.advance), search)
+    return games._replace(search=memory.compiled(games.search, arguments, "--boards, or the simulations of the search"))
 
 
 def _keys(seed: int, games: Array, plies: Array) -> Array:

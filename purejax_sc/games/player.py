@@ -62,7 +62,7 @@ class Position(NamedTuple):
 
 
 class BatchedGames(NamedTuple):
-    """Pure functions that play N games side by side.
+    """Compiled functions that play N games side by side.
 
     start:   (N) -> Position.
     advance: (params, Position, action int32 [N]) -> Position after these legal moves; -1 makes none.
@@ -124,7 +124,7 @@ def make_games(env: Env, policy: MovePolicy) -> BatchedGames:
 
         return jax.vmap(search_one)(position.observation, position.memory, keys)
 
-    return BatchedGames(start, advance, search)
+    return BatchedGames(jax.jit(start, static_argnums=0), jax.jit(advance), jax.jit(search))
 
 
 class GamePlayer:
@@ -134,16 +134,13 @@ class GamePlayer:
     """
 
     def __init__(self, env: Env, policy: MovePolicy, params: Params) -> None:
-        games = make_games(env, policy)
-        self._start, self._advance = jax.jit(games.start, static_argnums=0), jax.jit(games.advance)
-        self._search = jax.jit(games.search)
-        self._params, self._key = params, jax.random.key(0)
+        self._games, self._params, self._key = make_games(env, policy), params, jax.random.key(0)
         self._pass = env.spec.num_actions - 1
         self.clear()
 
     def clear(self) -> None:
         """Begin anew."""
-        self._past: list[Position] = [self._start(1)]
+        self._past: list[Position] = [self._games.start(1)]
 
     @property
     def turn(self) -> int:
@@ -170,7 +167,7 @@ class GamePlayer:
     def search(self, side: int | None = None) -> SearchResult:
         """Return what the agent finds for a side, without playing it. Leaves have no axis of games."""
         self._key, key = jax.random.split(self._key)
-        found = self._search(self._params, self._position(side), key[None])
+        found = self._games.search(self._params, self._position(side), key[None])
         result: SearchResult = jax.tree.map(lambda x: np.asarray(x)[0], found)
         return result
 
@@ -191,8 +188,7 @@ class GamePlayer:
         return here if side in (None, self.turn) else self._move(here, self._pass)
 
     def _move(self, position: Position, action: int) -> Position:
-        moved: Position = self._advance(self._params, position, jnp.full(1, action, jnp.int32))
-        return moved
+        return self._games.advance(self._params, position, jnp.full(1, action, jnp.int32))
 
 
 def params_of(entrant: Entrant, seed: int | None) -> Params:

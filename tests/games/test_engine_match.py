@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from helpers import agents
@@ -20,7 +19,7 @@ from purejax_sc.games import engine_match, gtp
 from purejax_sc.games.engine_match import Game
 from purejax_sc.games.gtp import Engine
 from purejax_sc.games.notation import COLOURS
-from purejax_sc.games.player import BatchedGames, GamePlayer, MovePolicy, make_games
+from purejax_sc.games.player import BatchedGames, GamePlayer, make_games
 from purejax_sc.results.files import RunError
 
 TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 2.0}}
@@ -43,15 +42,10 @@ def script(path: Path, text: str) -> Command:
     return lambda *words: f"{sys.executable} -I -S {path} {' '.join(map(str, words))}"
 
 
-def compiled(policy: MovePolicy) -> BatchedGames:
-    start, advance, search = make_games(pgx.endless_go(5), policy)
-    return BatchedGames(jax.jit(start, static_argnums=0), jax.jit(advance), jax.jit(search))
-
-
 @pytest.fixture(scope="module")
 def by_stones() -> BatchedGames:
     """It plays where an agent of the policy alone might: by the position, not by chance."""
-    return compiled(policy_by_stones())
+    return make_games(pgx.endless_go(5), policy_by_stones())
 
 
 def play(programs: BatchedGames, engine: str, games: int, boards: int = 2, openings: int = 0) -> list[Game]:
@@ -83,16 +77,16 @@ def one_at_a_time(player: GamePlayer, command: str, number: int, openings: int) 
 
 
 def test_games_side_by_side_are_those_played_one_at_a_time(by_stones, counter) -> None:
-    games = play(by_stones, counter(12), 8, openings=2)
+    games = play(by_stones, counter(12), 6, openings=2)
     alone = GamePlayer(pgx.endless_go(5), policy_by_stones(), ())
-    assert [game.moves for game in games] == [one_at_a_time(alone, counter(12), i, 2) for i in range(8)]
-    assert [game.colour for game in games] == [0, 1] * 4
+    assert [game.moves for game in games] == [one_at_a_time(alone, counter(12), i, 2) for i in range(6)]
+    assert [game.colour for game in games] == [0, 1] * 3
     assert games[0].moves[:2] == games[1].moves[:2] != games[2].moves[:2]
     assert len({len(game.moves) for game in games}) > 1, "some end before others"
 
 
 def test_chances_of_a_game_do_not_depend_on_the_others(counter) -> None:
-    programs = compiled(policy_of(lambda shown: 99))  # nothing but the key says what it likes
+    programs = make_games(pgx.endless_go(5), policy_of(lambda shown: 99))  # nothing but the key says what it likes
     games = [play(programs, counter(8), 5, boards, openings=1) for boards in (1, 2)]
     assert games[0] == games[1]
     assert len({tuple(game.moves[:6]) for game in games[0]}) == 5
