@@ -58,39 +58,34 @@ class TerminalGame:
         self.game, self.names = game, names
 
     def run(self, person: int, ask: Ask, say: Say) -> None:
-        """Play until the person quits. person: 0 moves first, 1 second."""
+        """Play until the game is over or the person quits. person: 0 moves first, 1 second."""
         say(f"You are {'XO'[person]}, the agent is {'OX'[person]}; X moves first.")
         say(f"Moves look like {self.names[0]} or {self.names[-1]}.")
         say("undo: take your move back.  quit: the end.")
-        word = ""
-        while word != "quit":
-            if self.game.result is None and self.game.turn != person:
+        while self.game.result is None:
+            if self.game.turn != person:
                 found = self.game.search()
                 say(f"agent: {self._opinion(found)}")
                 self.game.play(int(found.action))
                 continue
             say(draw(self.game.board))
-            if self.game.result is not None:
-                points = abs(self.game.result - person)
-                say({1.0: "You win.", 0.5: "A draw.", 0.0: "The agent wins."}[points])
-            line = ask("your move> " if self.game.result is None else "undo or quit> ")
-            word = "quit" if line is None else line.strip().lower()
-            self._do(word, person, say)
+            line = ask("your move> ")
+            if line is None or line.strip().lower() == "quit":
+                return
+            self._do(line.strip().lower(), person, say)
+        say(draw(self.game.board))
+        say({1.0: "You win.", 0.5: "A draw.", 0.0: "The agent wins."}[abs(self.game.result - person)])
 
     def _do(self, word: str, person: int, say: Say) -> None:
         """Carry out what the person says: a move, or `undo`."""
-        moves = self._legal() if self.game.result is None else []
+        legal = [name for name, legal in zip(self.names, self.game.legal(), strict=True) if legal]
         if word == "undo":
             while self.game.undo() and self.game.turn != person:
                 pass
-        elif word in [name.lower() for name in moves]:
+        elif word in [name.lower() for name in legal]:
             self.game.play([name.lower() for name in self.names].index(word))
-        elif word != "quit":
-            move = f", or a legal move such as {moves[0]}" if moves else ""
-            say(f"{word!r} is not possible here: undo, quit{move}")
-
-    def _legal(self) -> list[str]:
-        return [name for name, legal in zip(self.names, self.game.legal(), strict=True) if legal]
+        else:
+            say(f"{word!r} is not possible here: undo, quit, or a legal move such as {legal[0]}")
 
     def _opinion(self, found: SearchResult) -> str:
         """Describe a move, the chance to win that the agent sees for who makes it, and what else it considers."""

@@ -81,13 +81,6 @@ def test_words_that_are_no_moves(opened) -> None:
     assert not opened.game.board.any()  # both moves were taken back
 
 
-def test_after_the_end_the_last_move_can_be_another(opened) -> None:
-    said = talk(opened, "A3 B2 C1 B1 undo A2 quit")
-    assert "'b1' is not possible here: undo, quit" in said
-    assert said.count("You win.") == 2
-    assert opened.game.board[1].tolist() == [1, 1, -1]  # the agent answers A2 with C2
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "names"),
     [
