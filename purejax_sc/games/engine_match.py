@@ -175,10 +175,10 @@ class Round:
 
     def _move_agent(self) -> None:
         """Make the agent's move in every game that waits for it."""
-        if any(game.waits_for(agent=True) for game, _ in self._tables):
+        waiting = [game.waits_for(agent=True) for game, _ in self._tables]
+        if any(waiting):
             keys = _keys(self._options.seed, self._numbers, self._position.ply)
             found = np.asarray(self._programs.search(self._params, self._position, keys).action).tolist()
-            waiting = [game.waits_for(agent=True) for game, _ in self._tables]
             self._put([action if on else NO_MOVE for action, on in zip(found, waiting, strict=False)])
             self._finish()
 
