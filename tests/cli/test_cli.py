@@ -98,13 +98,6 @@ def test_damaged_run_is_one_line(capsys, text: str) -> None:
     assert "metrics.csv" in refusal(capsys, "plot run")
 
 
-def test_unknown_image_format_is_one_line(capsys) -> None:
-    Path("run").mkdir()
-    rows = "seed,update,env_steps,wall_time,episode_return,episode_length\n0,1,10,0.1,1.0,9\n"
-    Path("run/metrics.csv").write_text(rows)
-    assert "png" in refusal(capsys, "plot run --out image.xyz")
-
-
 def test_print_config_can_be_loaded_again(capsys) -> None:
     assert main(["train", "smoke", "sc.update=dyna", "--print-config"]) == 0
     printed = config.from_tree(config.read(capsys.readouterr().out))
