@@ -40,7 +40,7 @@ def cli(context: click.Context) -> None:
 # --help is an ordinary option of `train`: after a CONFIG it also shows the values in force.
 @cli.command(add_help_option=False)
 @click.argument("config", required=False)
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@options.overrides
 @options.seeds("Seeds, from `seed` upwards.")
 @options.out("Run directory.  [default: runs/<name of CONFIG>]")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run directory, if there is one.")
@@ -49,8 +49,8 @@ def cli(context: click.Context) -> None:
     "Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program."
 )
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
-@click.option("--num-processes", type=options.Whole(min=1), help="Number of processes; not with --coordinator auto.")
-@click.option("--process-id", type=options.Whole(min=0), help="Which one this is, from 0.")
+@click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
+@click.option("--process-id", type=click.IntRange(0), help="Which one this is, from 0.")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration, with meanings, and exit.")
 @options.quiet
 @click.option("-h", "--help", "help_", is_flag=True, help="Show this message, and the values in force for CONFIG.")
@@ -143,7 +143,7 @@ def sweep(
 @cli.command()
 @click.argument("name", metavar="NAME|FILE")
 @click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True, help="Of it all.")
-@click.option("--seeds", type=options.Whole(min=1), help="Seeds of each arm.  [default: those of the study]")
+@click.option("--seeds", type=click.IntRange(1), help="Seeds of each arm.  [default: those of the study]")
 @click.option("--envs", callback=options.names, help="Only these environments, with commas between them.")
 @click.option("--arms", callback=options.names, help="Only these arms, with commas between them.")
 @options.out("Directory, new or of this study.  [default: runs/study_NAME]")
@@ -195,7 +195,7 @@ def _tabular_help(context: click.Context, option: click.Parameter, asked: bool) 
 
 @cli.command(add_help_option=False)
 @click.argument("task", type=click.Choice(["evaluation", "control", "noise", "all"]))
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@options.overrides
 @options.seeds("MDPs, from `seed` upwards.", default=30)
 @options.out("New directory.  [default: runs/tabular_<TASK>]")
 @options.quiet
@@ -237,8 +237,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 @options.out(
     "Image to write; the table goes beside it, with the suffix .csv.", default="compare.png", show_default=True
 )
-@click.option("--force", is_flag=True, help="Replace the image and the table also if this command did not write them.")
-def plot(runs: tuple[str, ...], aggregate: str, out: Path, force: bool) -> None:
+def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
@@ -253,7 +252,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path, force: bool) -> None:
     with refusals():
         from purejax_sc.results import compare
 
-        comparison = compare.plot(runs, out, aggregate, force)
+        comparison = compare.plot(runs, out, aggregate)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)

@@ -8,12 +8,9 @@ import click
 
 
 def print_methods(methods: Sequence[dict[str, Any]]) -> None:
-    """One line per method: the score that its task is judged by, and the median of the paired difference from Dyna.
-
-    wins: MDPs on which it is better than Dyna; absorbing: those of them that have an absorbing state.
-    """
+    """One line per method: the score that its task is judged by, the median of its difference from Dyna, and wins."""
     names = ("task", "model", "update", "setting", "score", "median", "90%", "mean", "less Dyna", "90%", "wins")
-    rows = [(*names, "absorbing", "lost")]
+    rows = [(*names, "lost")]
     for method in methods:
         metric, scores = next(iter(method["metrics"].items()))
         name = method["judged_by"]
@@ -26,9 +23,8 @@ def print_methods(methods: Sequence[dict[str, Any]]) -> None:
 
 def _duel(duel: dict[str, Any] | None) -> tuple[str, ...]:
     if duel is None:
-        return "-", "", "", ""
-    counts = (f"{x['wins']}/{x['of']}" for x in (duel, duel["where"]["absorbing"]))
-    return (*_median(duel["difference"]), *counts)
+        return "-", "", ""
+    return (*_median(duel["difference"]), f"{duel['wins']}/{duel['of']}")
 
 
 def _median(score: dict[str, Any]) -> tuple[str, str]:
@@ -137,14 +133,11 @@ def print_match(report: dict[str, Any]) -> None:
         ratings = ((row["name"], f"{row['elo']:.0f}", _interval(row["interval"])) for row in report["elo"])
         print_table([("", "Elo", "90% interval over games"), *ratings])
         return
-    rows: list[tuple[str, ...]] = [
-        ("run", "seed", "wins", "as Black", "as White", "lead", "not counted", "other score", "games ended by")
-    ]
+    rows: list[tuple[str, ...]] = [("run", "seed", "wins", "as Black", "as White", "lead", "games ended by")]
     for row in report["seeds"]:
         sides = (f"{row[side]['wins']} of {row[side]['games']}" for side in ("as_black", "as_white"))
         ended = ", ".join(f"{reason} {count}" for reason, count in row["ended"].items())
-        void, differ = str(row["games"] - row["counted"]), str(len(row["scores_that_differ"]))
-        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, _number(row["lead"]), void, differ, ended))
+        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, _number(row["lead"]), ended))
     print_table(rows)
     click.echo()
     rates = ((row["run"], _number(row["win_rate"]), _interval(row["interval"])) for row in report["runs"])
@@ -186,11 +179,6 @@ def print_verdicts(verdicts: Sequence[Any]) -> None:
         print_table(rows)
 
 
-def print_facts(facts: dict[str, float]) -> None:
-    """One line per number."""
-    print_table([(name, f"{value:,.4g}") for name, value in facts.items()])
-
-
 def print_keys(keys: Sequence[Any]) -> None:
     """Two lines per key: its default, what it takes and the paper's, then what it means."""
     for key in keys:
@@ -203,14 +191,6 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _size(num_bytes: float) -> str:
-    return f"{num_bytes / 2**30:,.2f} GiB" if num_bytes >= 2**30 / 10 else f"{num_bytes / 2**20:,.2f} MiB"
-
-
-def _operations(flops: float) -> str:
-    return f"{flops / 1e9:,.0f} GFLOP" if flops >= 1e12 else f"{flops / 1e9:.3g} GFLOP"
 
 
 def _number(value: float | None) -> str:

@@ -26,19 +26,8 @@ class Agent:
             compiled function takes another agent of the same run without compiling again.
     config: of the run.   model: the network as functions of parameters.   spec: of its observations.   seed: its own.
 
-    B environments act at once. An episode of Catch, by an agent that `load_agent` has loaded:
-
-        env, key = agent.make_env(), jax.random.key(0)
-        act, step = jax.jit(agent.act), jax.jit(partial(base.step, env))  # from purejax_sc.envs import base
-        state, carry = base.init(env, key, 1), agent.initial_carry(1)
-        ended, score = False, 0.0
-        while not ended:
-            key, key_act, key_env = jax.random.split(key, 3)
-            action, carry = act(state.obs, carry, key_act)
-            state, reward, discount, episodes = step(key_env, state, action)
-            ended, score = bool(episodes.count), score + float(reward[0])
-
-    `base.step` resets where an episode has ended; `envs.episodes.play` plays whole episodes in one program.
+    B environments act at once. docs/python.md plays an episode with `envs.base.step`, which resets where one has ended;
+    `envs.episodes.play` plays whole episodes in one program.
     """
 
     params: Params
@@ -56,16 +45,9 @@ class Agent:
         return self.model.initial_carry(batch)
 
     def act(self, obs: Observation, carry: Tree, key: Key, greedy: bool = True) -> tuple[Array, Tree]:
-        """Choose by the policy.
+        """Choose actions int32 [B] by the policy: the likeliest legal ones, or samples. Return also the next carry.
 
-        Args:
-          obs:    [B, ...], as `envs.base` gives it.
-          carry:  [B, ...] recurrent state.
-          key:    of the sample.
-          greedy: the likeliest legal action; else a sample of the policy. A Python value: static.
-
-        Returns:
-          Actions int32 [B], and the carry after this observation.
+        obs: [B, ...], as `envs.base` gives it.   carry: [B, ...] recurrent state.   greedy: static.
         """
         choices = make_choices(self.config, self.model, self.spec)
         e, carry = self._encode(obs, carry)
@@ -82,10 +64,9 @@ class Agent:
         max_depth: int | None = None,
         temperature: float = 0.0,
     ) -> tuple[SearchResult, Tree]:
-        """Search over the learned model, as `agent.search` does, and the carry after this observation.
+        """Search over the learned model. Return also the next carry. Raises ValueError for fewer than one simulation.
 
-        obs, carry, key: as of `act`.   simulations and what follows: see `SearchOptions`; static. Raises ValueError for
-        fewer than one simulation.
+        obs, carry: as of `act`.   simulations and what follows: see `SearchOptions`; static.
         """
         options = SearchOptions(simulations, kind, max_depth, temperature)
         search = make_search(self.model, self.spec, options, self.config.muesli.unroll)
@@ -98,10 +79,9 @@ class Agent:
 
 
 def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
-    """Load the agent of a run directory, or a shipped one, as in `load_agent("tic_tac_toe")`.
+    """Load the agent of one seed (None: the first) of a run directory, or a shipped one, as in "tic_tac_toe".
 
-    It is read from the newest readable checkpoint; Python warns of unreadable ones. seed: of the run; None is its
-    first. Raises RunError for a directory that is no run, and for a seed that it does not have.
+    It is read from the newest readable checkpoint; Python warns of unreadable ones. Raises RunError.
     """
     agents = load_agents(find_agent(directory), partial(warnings.warn, stacklevel=3))
     row = row_of(seed, agents.seeds, directory)

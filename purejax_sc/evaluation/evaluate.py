@@ -56,17 +56,12 @@ def evaluate(
     command: str | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluate the agents in a run directory and add the report to evaluation.json there.
+    """Evaluate a run's agents, add the report (`evaluate_agents`) to evaluation.json in its directory and return it.
 
-    Args:
-      image:     draw an episode of the first seed to this .gif or .png: greedy, or by the last search.
-      say:       receives progress messages.
-      command:   noted in the file.
-      overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.
+    Earlier reports of other settings stay. Raises RunError and ConfigError, before anything is written.
 
-    Returns:
-      The report, see `evaluate_agents`. Earlier ones of other settings stay in the file. Raises RunError and
-      ConfigError, before anything is written.
+    image:     draw an episode of the first seed to this .gif or .png: greedy, or by the last search.
+    overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.
     """
     directory = Path(directory)
     check_reports(directory / FILE)
@@ -87,10 +82,7 @@ def evaluate(
 
 
 def evaluation_config(config: Config, num_levels: int, overrides: Sequence[str]) -> Config:
-    """Return the configuration to evaluate with: levels are held out.
-
-    Raises ConfigError for overrides of anything but the environment.
-    """
+    """Return the configuration to evaluate with, with held-out levels. Raises ConfigError."""
     for item in overrides:
         if not item.startswith(("env_options.", "levels.", "atari.")):
             raise ConfigError(f"{item!r}: only env_options.*, levels.* and atari.* can differ from those of training")
@@ -112,12 +104,8 @@ def evaluate_agents(
     All ways to act get the same random numbers, so that they can be compared in pairs.
     The result of a seed does not depend on which others are evaluated with it.
 
-    Args:
-      agents: learner states [seeds] and their config.   env: replaces the one that `agents.config.env` names.
-
-    Returns:
-      A tree ready for JSON. `policies` holds a summary (see `summarise`) by way to act. Raises RunError for a search
-      that the environment does not allow.
+    env: replaces the one that `agents.config.env` names. Returns a tree ready for JSON, whose `policies` holds a
+    summary (see `summarise`) by way to act. Raises RunError for a search that the environment does not allow.
     """
     config, searches = agents.config, search_names(options.searches)
     host = is_host(config)
@@ -158,10 +146,7 @@ def search_names(searches: Sequence[SearchOptions]) -> dict[str, SearchOptions]:
 def _play(
     agents: Agents, options: EvaluationOptions, name: str, env: Env | None, opponent: str | None = None
 ) -> Episodes:
-    """Play episodes [seeds, N]: in one compiled program, or on the host (env=None) one agent after the other.
-
-    opponent: see `make_sides`.
-    """
+    """Play episodes [seeds, N]: in one compiled program, or on the host (env=None) one agent after the other."""
     if env is None:
         rows = range(len(agents.seeds))
         played = [_play_on_host(agents, options, name, row, options.episodes)[0] for row in rows]

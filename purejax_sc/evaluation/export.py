@@ -14,15 +14,10 @@ from purejax_sc.runs.directory import write_config
 
 
 def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """Write the agent of one seed of a run to the new directory `out`, from which it can play and be evaluated.
+    """Write the agent of one seed (None: the first) to the new directory `out`, which can play and be evaluated.
 
-    It cannot be trained further: only the parameters that act are kept, in half precision.
-
-    Args:
-      seed: of the run; None is its first.   say: is told what happens, in lines of text.
-
-    Returns:
-      The seed, and the bytes that its file takes. Raises RunError, and then leaves no directory.
+    It cannot be trained further: only the parameters that act are kept, in half precision. Returns the seed, and the
+    bytes that its file takes. Raises RunError, and then leaves no directory.
     """
     agents = load_agents(directory, say)
     row = row_of(seed, agents.seeds, directory)

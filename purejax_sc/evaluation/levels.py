@@ -1,10 +1,8 @@
 """Files of Sokoban levels, and sheets to look at: what `purejax-sc levels` does."""
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,17 +21,10 @@ BATCH = 512  # tries at once
 Say = Callable[[str], None]
 
 
-def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | None, say: Say) -> dict[str, Any]:
-    """Write `num` different levels to a file, and a picture of the first ones.
+def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | None, say: Say) -> None:
+    """Write `num` different levels to the new file `out` (.npy or .txt), and draw the first ones to `sheet` (.png).
 
-    Args:
-      config: what levels; `config.file` converts those of a file.
-      seed:   of the generator.
-      out:    .npy or .txt.   sheet: .png. Neither may exist.
-      say:    is told what happens, in lines of text.
-
-    Returns:
-      What it took, see `generate`. Raises ConfigError and RunError.
+    `config.file` converts those of a file. Raises ConfigError and RunError.
     """
     if out.suffix not in (".npy", ".txt"):
         raise RunError(f"cannot write {out.name!r}: let --out end in .npy (an array) or .txt (Boxoban's text)")
@@ -42,25 +33,17 @@ def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | No
     check_new(out)
     if sheet is not None:
         check_new(sheet, "--render")
-    if config.file is not None:
-        grids = boxoban.read(Path(config.file))[:num]
-        facts: dict[str, Any] = {}
-    else:
-        grids, facts = generate(config, num, seed, say)
+    grids = generate(config, num, seed, say) if config.file is None else boxoban.read(Path(config.file))[:num]
     files = {out: boxoban.encode(out, grids)}
     if sheet is not None:
         files[sheet] = render.encode(np.asarray(sokoban.draw(jnp.asarray(grids[: render.STRIP_FRAMES]))), ".png")
     replace_files(files)
-    return {"levels": len(grids), **facts}
 
 
-def generate(
-    config: LevelsConfig, num: int, seed: int, say: Callable[[str], None]
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """`num` different levels uint8 [num, 10, 10] of `config.split`, all of which their moves were seen to solve.
+def generate(config: LevelsConfig, num: int, seed: int, say: Say) -> np.ndarray:
+    """Return `num` different levels uint8 [num, 10, 10] of `config.split`, all of which their moves were seen to solve.
 
-    Also returns: tries, the share `valid` of tries that were levels (of either split), the median of their solutions'
-    lengths in moves, and tries per second without compilation. Raises ConfigError if the tries find next to nothing.
+    Raises ConfigError if the tries find next to nothing.
     """
     rules = sokoban.make_rules(config, BATCH)
 
@@ -73,22 +56,18 @@ def generate(
     key = jax.random.key(seed)
     compiled = memory.compiled(jax.jit(make), (key,), "positions=")
     found: dict[bytes, np.ndarray] = {}
-    lengths: list[int] = []
-    tries, valid, start = 0, 0, time.perf_counter()
+    tries, valid = 0, 0
     while len(found) < num:
         level, held_out, solved = jax.device_get(compiled(jax.random.fold_in(key, tries)))
         good = level.score > 0
         assert (solved | ~good).all(), "a level's own moves do not solve it"
         tries, valid = tries + BATCH, valid + int(good.sum())
-        lengths += level.length[good].tolist()
         for grid in level.grid[good & (held_out == (config.split == "test"))]:
             found.setdefault(grid.tobytes(), grid)
         if tries >= 100 * BATCH and valid < tries / 10_000:
             raise ConfigError(f"{valid} of {tries} tries were levels: raise levels.depth")
         say(f"{min(len(found), num)} of {num} levels")
-    seconds = time.perf_counter() - start
-    facts = {"tries": tries, "valid": valid / tries, "moves": float(np.median(lengths)), "tries_per_s": tries / seconds}
-    return np.stack(list(found.values())[:num]), facts
+    return np.stack(list(found.values())[:num])
 
 
 def solves(game: Sokoban, level: levels.Level) -> jax.Array:

@@ -35,31 +35,13 @@ class MatchOptions(NamedTuple):
     """Settings of a match. Python values: static.
 
     games:    of each pair, or of each seed against an engine; half of them as either colour.
-    search:   before each move, of entrants who do not say it themselves; without simulations they play by the policy
-              alone.
-    sampled:  draw moves from the policy instead of playing the best; a search always plays the best.
     openings: random moves at the start of each game, so that games differ.
-    seed:     of the openings and of sampled moves.
-
-    Against an engine alone (`games.engine_match`):
-
-    timeout:  seconds that it may take to answer.
-    boards:   games that go on at a time, with a process of the engine for each.
-    handicap: stones of the agent, at random points after the opening, before the engine makes its first move.
+    seed:     of the openings and of searches.
     """
 
     games: int = 100
-    search: SearchOptions = NO_SEARCH
-    sampled: bool = False
     openings: int = 2
     seed: int = 0
-    timeout: float = 60.0
-    boards: int = 16
-    handicap: int = 0
-
-    def to_tree(self) -> dict[str, Any]:
-        """Return the options, ready for JSON."""
-        return self._asdict() | {"search": self.search._asdict()}
 
 
 class Entrant(NamedTuple):
@@ -79,39 +61,39 @@ class Entrant(NamedTuple):
     params: Params | None = None
 
 
-def load_entrant(name: str, options: MatchOptions, say: Say) -> Entrant:
+def load_entrant(name: str, say: Say) -> Entrant:
     """Load the agents of `DIR[:SIMULATIONS[:SEARCH]]`, DIR also a shipped one, or `random`. Raises RunError and
     ConfigError."""
     if name == RANDOM:
         return Entrant(RANDOM, [0], lambda params: episodes.uniform())
-    directory, search = parse_entrant(name, options.search)
+    directory, search = parse_entrant(name)
     agents = load_agents(find_agent(directory), say)
     config, env = agents.config, make_env(agents.config)
     if not env.spec.two_player:
         raise RunError(f"{name} was trained on {config.env}, which has one player: use evaluate")
     model = make_model(config, env.spec)
-    choose = players.make_choices(config, model, env.spec)["sampled" if options.sampled else "greedy"]
+    greedy = players.make_choices(config, model, env.spec)["greedy"]
 
     def make_player(params: Any) -> Player:
         if search.simulations:
             return players.search_player(config, model, env, search, params)
-        return episodes.policy_player(model, choose, params)
+        return episodes.policy_player(model, greedy, params)
 
     return Entrant(name, list(agents.seeds), make_player, search, config, env, model, agents.learner.target)
 
 
-def parse_entrant(name: str, search: SearchOptions) -> tuple[Path, SearchOptions]:
-    """Split `DIR[:SIMULATIONS[:SEARCH]]` into a directory and its search, for which `search` is the default.
+def parse_entrant(name: str) -> tuple[Path, SearchOptions]:
+    """Split `DIR[:SIMULATIONS[:SEARCH]]` into a directory and its search. Raises RunError for an unknown search.
 
-    Without simulations, as in `DIR:0`, it plays by the policy alone. Raises RunError for an unknown search.
+    Without simulations it plays by the policy alone.
     """
     found = re.fullmatch(r"(.+?):([0-9]+)(?::(.*))?", name)
     if found is None or Path(name).exists():
-        return Path(name), search
-    directory, simulations, kind = Path(found[1]), int(found[2]), found[3] or search.kind
+        return Path(name), NO_SEARCH
+    kind: Any = found[3] or NO_SEARCH.kind
     if kind not in KINDS:
-        raise RunError(f"{name}: {kind!r} is no search: write {directory}:{simulations}:{' or :'.join(KINDS)}")
-    return directory, search._replace(simulations=simulations, kind=kind)
+        raise RunError(f"{name}: {kind!r} is no search: write {found[1]}:{found[2]}:{' or :'.join(KINDS)}")
+    return Path(found[1]), SearchOptions(int(found[2]), kind)
 
 
 def write_match(
@@ -142,14 +124,14 @@ def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda t
         raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
     if len(set(names)) < len(names):
         raise RunError("a run against itself says nothing: give different directories")
-    entrants = [load_entrant(name, options, say) for name in names]
+    entrants = [load_entrant(name, say) for name in names]
     config = _common_config(entrants)
     env, pairs = make_env(config), []
     for number, (one, other) in enumerate(combinations(entrants, 2)):
         say(f"{one.name} against {other.name}: {options.games} game(s)")
         results = _play_pair(env, one, other, options, jax.random.fold_in(jax.random.key(options.seed), number))
         pairs.append({"first": one.name, "second": other.name, **_summarise_pair(results, one, other)})
-    return {"env": config.env, **options.to_tree(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
+    return {"env": config.env, **options._asdict(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
 
 
 def _common_config(entrants: Sequence[Entrant]) -> Config:

@@ -91,11 +91,9 @@ def diagnose(
     command: str | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Diagnose the models of the agents in a run directory and add the report to diagnosis.json there.
+    """Diagnose the models of a run's agents, add the report (`diagnose_agents`) to diagnosis.json there and return it.
 
-    overrides: KEY=VALUE of the environment, as `evaluate` takes them.
-
-    Returns the report, see `diagnose_agents`. Raises RunError and ConfigError, before anything is written.
+    overrides: as `evaluate` takes them. Raises RunError and ConfigError, before anything is written.
     """
     agents = check(directory, say)
     config = evaluation_config(agents.config, options.envs, overrides)

@@ -5,14 +5,13 @@ They are compared with the real rewards, the root value v(s_{t+k}) of the state 
 return-to-go, and with each other by the self-consistency error |v^k - G_{k:K}| (paper Eq. 7).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from purejax_sc import memory
 from purejax_sc.agent import auxiliary, consistency, losses, returns
@@ -21,12 +20,9 @@ from purejax_sc.agent.transforms import masked_logits, masked_mean
 from purejax_sc.config import Config
 from purejax_sc.envs import base, make_env
 from purejax_sc.envs.episodes import Choose
-from purejax_sc.evaluation import render
 from purejax_sc.evaluation.evaluate import evaluation_config, seed_keys
 from purejax_sc.evaluation.players import make_choices, row_params
 from purejax_sc.networks import make_model
-from purejax_sc.results.files import RunError, check_new, replace_file
-from purejax_sc.results.plots import COLORS, encode
 from purejax_sc.results.statistics import as_number
 from purejax_sc.runs.agents import find_agent, load_agents, row_of
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Tree
@@ -63,14 +59,8 @@ class ImaginationOptions(NamedTuple):
     seed: int = 0
 
 
-# Real trajectories
-
-
 class Trajectory(NamedTuple):
-    """T real steps of N environments, [T, N, ...]. env, obs: before the action.
-
-    e: obs encoded.   carry: the encoder's, after obs.
-    """
+    """T real steps of N environments, [T, N, ...]. env, obs: before the action; e, carry: the encoder's, after obs."""
 
     env: Tree
     obs: Observation
@@ -81,30 +71,27 @@ class Trajectory(NamedTuple):
     discount: Array
 
 
-class EnvStream(NamedTuple):
-    """N environments between two steps. carry: the encoder's, before `driver.obs`."""
-
-    driver: base.DriverState
-    carry: Tree
+# N environments between two steps, and the encoder's carry before their observations
+Stream = tuple[base.DriverState, Tree]
 
 
-def start_stream(env: Env, model: Model, key: Key, num_envs: int) -> EnvStream:
+def start_stream(env: Env, model: Model, key: Key, num_envs: int) -> Stream:
     """Start an episode in every environment."""
-    return EnvStream(base.init(env, key, num_envs), model.initial_carry(num_envs))
+    return base.init(env, key, num_envs), model.initial_carry(num_envs)
 
 
 def follow(
-    env: Env, model: Model, params: Params, choose: Choose, stream: EnvStream, key: Key, steps: int
-) -> tuple[EnvStream, Trajectory]:
+    env: Env, model: Model, params: Params, choose: Choose, stream: Stream, key: Key, steps: int
+) -> tuple[Stream, Trajectory]:
     """Act `steps` times; episodes follow each other. Return the stream after that, and the trajectory."""
 
-    def step(stream: EnvStream, key: Key) -> tuple[EnvStream, Trajectory]:
+    def step(stream: Stream, key: Key) -> tuple[Stream, Trajectory]:
         state, carry = stream
         key_act, key_env = jax.random.split(key)
         e, carry = model.encode(params.encoder, jax.tree.map(lambda leaf: leaf[None], state.obs), carry)
         action = choose(params, e[0], state.obs.legal, key_act)
         after, reward, discount, _ = base.step(env, key_env, state, action)
-        return EnvStream(after, carry), Trajectory(state.env, state.obs, e[0], carry, action, reward, discount)
+        return (after, carry), Trajectory(state.env, state.obs, e[0], carry, action, reward, discount)
 
     return jax.lax.scan(step, stream, jax.random.split(key, steps))
 
@@ -153,9 +140,6 @@ def mean_by_k(x: Array, mask: Array) -> Array:
     return jnp.where(size > 0, jax.vmap(masked_mean)(x, mask, jnp.maximum(size, 1)), jnp.nan)
 
 
-# Imagination
-
-
 class Imagined(NamedTuple):
     """K imagined steps from the states of T real steps of N environments, beside what followed those states.
 
@@ -166,8 +150,6 @@ class Imagined(NamedTuple):
             0 after the end of the episode; NaN (unknown) beyond a cut.
     real_action: int32 [K, T, N]; -1 where the episode is over.
     same:   bool [K + 1, T, N] the first k imagined actions were really taken, as far as the episode lasted.
-    shown:  bool [K, T, height, width, planes], the observation planes that the model reconstructs from the imagined
-            states of the first environment, k = 1 .. K; None for a model that reconstructs nothing.
 
     Values are those of the player to move, rewards those of the player who moved.
     """
@@ -182,7 +164,6 @@ class Imagined(NamedTuple):
     real_reward: Array
     real_action: Array
     same: Array
-    shown: Array | None
 
 
 def imagine(
@@ -200,31 +181,29 @@ def imagine(
     acted = first_episodes(played)
     v, log_pi = root_heads(model, params, played)
 
-    def at_a_step(x: tuple[Array, Array, Array, Array, Key]) -> tuple[Any, ...]:
+    def at_a_step(x: tuple[Array, Array, Array, Array, Key]) -> tuple[Array, ...]:
         e, legal, log_pi, actions, key = x
         mu = make_mu(legal, actions, options)
         rollout = consistency.imagine(model, params, model.start(params.dynamics, e), log_pi, mu, key, depth)
         errors = consistency.sc_errors(model, params, rollout, gamma, UPDATES["residual"], root=e)  # gates: no matter
         value = jnp.concatenate([jax.vmap(model.decode)(errors.prediction), model.decode(errors.end)[None]])
-        shown = None if model.reconstruct is None else model.reconstruct(params.dynamics, rollout.z[1:, 0]) > 0
-        return value, rollout.reward, errors.target, jnp.argmax(rollout.action, axis=-1).astype(jnp.int32), shown
+        return value, rollout.reward, errors.target, jnp.argmax(rollout.action, axis=-1).astype(jnp.int32)
 
     actions = jnp.moveaxis(shift_by_k(played.action, depth - 1), 0, 1)
     rows = (played.e, played.obs.legal, log_pi, actions, jax.random.split(key, len(v)))
     by_k = jax.lax.map(at_a_step, rows, batch_size=CHUNK)
-    value, reward, target, action, shown = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), by_k)
-    real_value, real_return, real_reward, real_action = _outcomes(played, acted, v, depth, gamma, config)
-    same = jnp.cumprod((action == real_action) | (real_action < 0), axis=0, dtype=jnp.int32).astype(bool)
+    value, reward, target, action = (jnp.moveaxis(x, 0, 1) for x in by_k)
+    real = _outcomes(played, acted, v, depth, gamma, config)
+    same = jnp.cumprod((action == real[-1]) | (real[-1] < 0), axis=0, dtype=jnp.int32).astype(bool)
     same = jnp.concatenate([jnp.ones_like(acted)[None], same])
-    real = (real_value, real_return, real_reward, real_action)
-    return Imagined(acted, value, reward, target, action, *real, same, shown)
+    return Imagined(acted, value, reward, target, action, *real, same)
 
 
 def first_episodes(played: Trajectory) -> Array:
-    """bool [T, N]: steps of the first episodes whose outcome is known.
+    """Return bool [T, N]: steps of the first episodes whose outcome is known.
 
-    The final observation of a truncated episode is not one of them, nor is the last entry of all where the episode goes
-    on: their root values stand for what would have followed.
+    The root value stands for what would have followed the final observation of a truncated episode, and the last entry
+    of all where the episode goes on.
     """
     ended = (played.discount == 0).astype(jnp.int32)
     last = jnp.arange(len(ended))[:, None] == len(ended) - 1
@@ -235,22 +214,17 @@ def first_episodes(played: Trajectory) -> Array:
 
 def make_mu(legal: Array, actions: Array, options: ImaginationOptions) -> Mu:
     """Return the imagination policy. legal: bool [M, A] of the roots.   actions: int [K, M] really taken from there."""
-    starts = StartStates(legal, actions, logits_mu=None, epsilon=0.0)
-    if options.real_actions:
-        return CONTROLS["original"].make(starts)
-    return CONTROLS["pi"].make(starts) if options.sampled else mu_greedy(legal)
+    if options.real_actions or options.sampled:
+        control = CONTROLS["original" if options.real_actions else "pi"]
+        return control.make(StartStates(legal, actions, logits_mu=None, epsilon=0.0))
 
-
-def mu_greedy(legal: Array) -> Mu:
-    """The greedy policy, with rho = 1. legal: bool [M, A] of the roots; later logits are masked by the model (N12)."""
-
-    def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
+    def greedy(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         del key
-        allowed = legal if k == 0 else jnp.ones_like(legal)
+        allowed = legal if k == 0 else jnp.ones_like(legal)  # later logits are masked by the model
         action = jnp.argmax(masked_logits(logits, allowed), axis=-1)
-        return jax.nn.one_hot(action, logits.shape[-1]), jnp.ones(len(logits))
+        return jax.nn.one_hot(action, logits.shape[-1]), jnp.ones(len(logits))  # rho is 1
 
-    return mu
+    return greedy
 
 
 def _outcomes(
@@ -294,37 +268,21 @@ def errors_by_k(x: Imagined) -> dict[str, Array]:
 def first_alone(x: Imagined) -> Imagined:
     """Select the first environment's episode of NumPy arrays: the axis N goes, and T is the steps that count."""
     steps = int(x.acted[:, 0].sum())
-    one = {name: value[..., :steps, 0] for name, value in x._asdict().items() if name != "shown"}
-    return Imagined(**one, shown=None if x.shown is None else x.shown[:, :steps])
-
-
-# The command and its picture
+    return Imagined(*(value[..., :steps, 0] for value in x))
 
 
 def imagine_run(
     directory: Path,
     options: ImaginationOptions,
     seed: int | None = None,
-    image: Path | None = None,
-    step: int | None = None,
     say: Say = lambda text: None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Imagine with an agent of a run directory, which is only read.
+    """Imagine with the agent of one seed (None: the first) of a run directory. Raises RunError and ConfigError.
 
-    Args:
-      seed:      of the run, whose agent it is; None is the first.
-      image:     draw one step of the first episode to this .png.   step: which one; None is the middle.
-      overrides: KEY=VALUE of the environment, as `evaluate` takes them.
-
-    Returns:
-      A tree ready for JSON: the settings, `steps` of all episodes, how many were `cut`, and `by_k`: means for k = 0 ..
-      depth by the names of `COLUMNS`, None where nothing counts. Raises RunError and ConfigError.
+    Returns a tree ready for JSON: the settings, `steps` of all episodes, how many were `cut`, and `by_k`: means for
+    k = 0 .. depth by the names of `COLUMNS`, None where nothing counts. overrides: as `evaluate` takes them.
     """
-    if image is not None:
-        if image.suffix.lower() != ".png":
-            raise RunError(f"cannot draw {image.name!r}: let --render end in .png")
-        check_new(image, "--render")
     agents = load_agents(find_agent(directory), say)
     row = row_of(seed, agents.seeds, directory)
     config = evaluation_config(agents.config, options.episodes, overrides)
@@ -342,14 +300,6 @@ def imagine_run(
     arguments = params, played, key_imagine
     program = memory.compiled(jax.jit(numbers), arguments, "--episodes or --max-steps")
     imagined, by_k = jax.device_get(program(*arguments))
-    if image is not None:
-        one = first_alone(imagined)
-        step = len(one.acted) // 2 if step is None else step
-        if step >= len(one.acted):
-            raise RunError(f"the episode has no step {step}: choose --step from 0 to {len(one.acted) - 1}")
-        pictures = draw_boards(config, env.spec, model, one, np.asarray(played.obs.frame[:, 0]), step)
-        title = f"{config.env}, seed {agents.seeds[row]}: step {step} of {len(one.acted)}"
-        replace_file(image, encode(draw_step(one, by_k, pictures, step, title), "png"))
     cut = np.isnan(imagined.real_value[1])[imagined.acted.sum(axis=0) - 1, np.arange(options.episodes)]
     return {
         "env": config.env,
@@ -361,67 +311,3 @@ def imagine_run(
         "cut": int(cut.sum()),
         "by_k": {name: [as_number(x) for x in by_k[name].tolist()] for name in COLUMNS},
     }
-
-
-def draw_step(
-    x: Imagined, by_k: Mapping[str, np.ndarray], pictures: Mapping[str, np.ndarray], t: int, title: str
-) -> Figure:
-    """Draw a step of one episode: values over time, values and rewards imagined now, and mean errors by k.
-
-    x: NumPy arrays, see `first_alone`.   pictures: by title, drawn above.
-    """
-    depth, steps = len(x.reward), np.arange(len(x.acted))
-    figure = Figure(figsize=(11, 6), layout="constrained")
-    figure.suptitle(title)
-    above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
-    widths = [*(1.0, 1.7)[: len(pictures)], 2.0]
-    *views, time = above.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
-    for view, (title, picture) in zip(views, pictures.items(), strict=True):
-        view.imshow(picture, interpolation="nearest")
-        view.set_title(title, fontsize="small")
-        view.set_axis_off()
-    lines = {"return-to-go": (0, x.real_return[0]), "root value": (0, x.real_value[0])}
-    lines |= {f"$v^{{{k}}}$, imagined {k} before": (k, x.value[k]) for k in (1, depth)}
-    for color, (label, (ahead, y)) in zip(COLORS, lines.items(), strict=False):
-        time.plot(steps[ahead:], y[: len(steps) - ahead], color=color, linewidth=1, label=label)
-    time.axvline(t, color=COLORS[-1], linewidth=4, alpha=0.3)
-    values, rewards, errors = below.subplots(1, 3)
-    k, real = np.arange(depth + 1), np.where(x.same[:, t], x.real_value[:, t], np.nan)
-    values.plot(k, x.value[:, t], "o-", color=COLORS[2], label="$v^k$, imagined")
-    values.plot(k[:-1], x.target[:, t], "x", color=COLORS[1], label="$G_{k:K}$")
-    values.plot(k, x.real_value[:, t], color=COLORS[0], label="$v(s_{t+k})$, real")
-    values.plot(k, real, "o", color=COLORS[0], label="after the same actions")
-    rewards.bar(k[1:] - 0.2, x.reward[:, t], 0.4, color=COLORS[2], label="$r^k$, imagined")
-    rewards.bar(k[1:] + 0.2, x.real_reward[:, t], 0.4, color=COLORS[0], label="real")
-    errors.plot(k, by_k["sc_error"], color=COLORS[1], label="$|v^k - G_{k:K}|$, mean")
-    errors.plot(k, by_k["value_gap"], color=COLORS[4], label="$|v^k - v(s_{t+k})|$, mean")
-    for axes, name in ((time, "step"), (values, "k"), (rewards, "k"), (errors, "k")):
-        axes.set_xlabel(name)
-        axes.legend(fontsize="small", framealpha=0.6)
-        axes.grid(alpha=0.3)
-    return figure
-
-
-def draw_boards(
-    config: Config, spec: EnvSpec, model: Model, x: Imagined, frames: np.ndarray, t: int
-) -> dict[str, np.ndarray]:
-    """Draw the observation of a step and, if the model reconstructs it, the imagined ones above the real ones.
-
-    The latter are white after other actions than the imagined ones. Empty where observations are no picture.
-    """
-    frames = frames[: len(x.acted)]
-    try:
-        draw = render.make_drawer(config.env, spec)
-        pictures = {"observation": draw(frames)[t]}
-    except RunError:
-        return {}
-    if x.shown is None or model.visible is None:
-        return pictures
-    before = np.zeros((t + 1, *x.shown.shape[2:]), bool)  # some drawers tell by the step whose turn it is
-    most = render.STRIP_FRAMES // 2
-    shown = draw(np.concatenate([before, x.shown[:most, t]]))[t + 1 :]
-    real = draw(np.asarray(model.visible(jnp.asarray(frames))))[t + 1 : t + 1 + len(shown)]
-    came = np.full_like(shown, 255)
-    came[: len(real)] = np.where(x.same[1 : len(real) + 1, t, None, None, None], real, np.uint8(255))
-    title = f"reconstructed at k = 1 .. {len(shown)}; below: real"
-    return pictures | {title: render.strip(np.concatenate([shown, came]), len(shown))}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib import colormaps
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from purejax_sc.results.files import RunError, check_new
 from purejax_sc.types import EnvSpec
@@ -24,8 +24,6 @@ PALETTE = np.array([[round(255 * x) for x in colour] for colour in colormaps["ta
 
 def make_drawer(name: str, spec: EnvSpec) -> Drawer:
     """Return the drawer of the environment `name`. Raises RunError if its observations are no picture."""
-    if name == "gymnax/CartPole-v1":
-        return draw_cartpole
     if name == "jumanji/Sokoban":
         return draw_sokoban
     if name.startswith("atari/"):
@@ -54,22 +52,6 @@ def draw_channels(frames: np.ndarray) -> np.ndarray:
     active = frames.reshape(*frames.shape[:3], -1) > 0
     colours = PALETTE[np.argmax(active, axis=-1) % len(PALETTE)]
     return np.where(active.any(axis=-1, keepdims=True), colours, np.uint8(BACKGROUND))
-
-
-def draw_cartpole(frames: np.ndarray) -> np.ndarray:
-    """Draw observations [T, 4] (position in m, speed, angle in rad, speed): a track of 4.8 m, a pole of 1 m."""
-    scale, width, height, rail = 50, 240, 100, 85  # pixels per m, and pixels
-    images = []
-    for x, _, angle, _ in frames:
-        image = Image.new("RGB", (width, height), (BACKGROUND,) * 3)
-        draw = ImageDraw.Draw(image)
-        middle = width / 2 + scale * float(x)
-        tip = (middle + scale * np.sin(angle), rail - 8 - scale * np.cos(angle))
-        draw.line([(0, rail), (width, rail)], fill=(128,) * 3)
-        draw.rectangle([middle - 15, rail - 8, middle + 15, rail], fill=tuple(PALETTE[0]))
-        draw.line([(middle, rail - 8), tip], fill=tuple(PALETTE[1]), width=4)
-        images.append(np.asarray(image))
-    return np.stack(images)
 
 
 def draw_sokoban(frames: np.ndarray) -> np.ndarray:
@@ -110,11 +92,11 @@ def encode(frames: np.ndarray, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def strip(frames: np.ndarray, columns: int = STRIP_COLUMNS) -> np.ndarray:
+def strip(frames: np.ndarray) -> np.ndarray:
     """Tile evenly chosen frames uint8 [T, H, W, 3] line by line on white: one picture [height, width, 3]."""
     chosen = np.unique(np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int))
     tiles = _enlarged(frames[chosen], STRIP_SIDE)
-    columns = min(len(tiles), columns)
+    columns = min(len(tiles), STRIP_COLUMNS)
     rows = -(-len(tiles) // columns)
     height, width = (side + STRIP_GAP for side in tiles.shape[1:3])
     picture = np.full((STRIP_GAP + rows * height, STRIP_GAP + columns * width, 3), 255, np.uint8)

@@ -6,9 +6,9 @@ import numpy as np
 
 from purejax_sc.agent.search import SearchResult
 from purejax_sc.envs import pgx
-from purejax_sc.evaluation.matches import MatchOptions, load_entrant
+from purejax_sc.evaluation.matches import load_entrant
 from purejax_sc.games.notation import COLUMNS, draw, vertex
-from purejax_sc.games.player import GamePlayer, make_policies, params_of
+from purejax_sc.games.player import GamePlayer, make_policy, params_of
 from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec
 
@@ -18,15 +18,15 @@ Ask = Callable[[str], str | None]  # (prompt) -> a line without its end, None wh
 Say = Callable[[str], None]
 
 
-def open_game(name: str, options: MatchOptions, seed: int | None, say: Say) -> "TerminalGame":
+def open_game(name: str, seed: int | None, say: Say) -> "TerminalGame":
     """Begin a game with the agent of one seed of a run; None is the first. Raises RunError and ConfigError."""
-    entrant = load_entrant(name, options, say)
+    entrant = load_entrant(name, say)
     if entrant.config is None or entrant.env is None:
         raise RunError(f"{name} makes random moves: give the directory of an agent")
     names = move_names(entrant.env.spec, entrant.config.env)
     is_go = pgx.go_size(entrant.config.env) is not None
     env = pgx.forbid_repetition(entrant.env) if is_go else entrant.env
-    return TerminalGame(GamePlayer(env, make_policies(entrant)[:1], params_of(entrant, seed), options.seed), names)
+    return TerminalGame(GamePlayer(env, make_policy(entrant), params_of(entrant, seed)), names)
 
 
 def move_names(spec: EnvSpec, env: str) -> list[str]:
@@ -58,47 +58,34 @@ class TerminalGame:
         self.game, self.names = game, names
 
     def run(self, person: int, ask: Ask, say: Say) -> None:
-        """Play until the person quits. person: 0 moves first, 1 second."""
+        """Play until the game is over or the person quits. person: 0 moves first, 1 second."""
         say(f"You are {'XO'[person]}, the agent is {'OX'[person]}; X moves first.")
         say(f"Moves look like {self.names[0]} or {self.names[-1]}.")
-        say("hint: what the agent would do.  undo: take your move back.  new: another game.  quit: the end.")
-        shown, word = "", ""
-        while word != "quit":
-            if self.game.result is None and self.game.turn != person:
+        say("undo: take your move back.  quit: the end.")
+        while self.game.result is None:
+            if self.game.turn != person:
                 found = self.game.search()
                 say(f"agent: {self._opinion(found)}")
                 self.game.play(int(found.action))
                 continue
-            board = draw(self.game.board)
-            if board != shown:
-                say(board)
-            shown = board
-            if self.game.result is not None:
-                points = abs(self.game.result - person)
-                say({1.0: "You win.", 0.5: "A draw.", 0.0: "The agent wins."}[points])
-            line = ask("your move> " if self.game.result is None else "new, undo or quit> ")
-            word = "quit" if line is None else line.strip().lower()
-            self._do(word, person, say)
+            say(draw(self.game.board))
+            line = ask("your move> ")
+            if line is None or line.strip().lower() == "quit":
+                return
+            self._do(line.strip().lower(), person, say)
+        say(draw(self.game.board))
+        say({1.0: "You win.", 0.5: "A draw.", 0.0: "The agent wins."}[abs(self.game.result - person)])
 
     def _do(self, word: str, person: int, say: Say) -> None:
-        """Carry out what the person says: a move, or another word."""
-        running = self.game.result is None
-        moves = self._legal() if running else []
-        if word == "new":
-            self.game.clear()
-        elif word == "undo":
-            if not self.game.undo(person):
-                say("you have not moved yet")
-        elif word == "hint" and running:
-            say(f"agent: {self._opinion(self.game.search())}")
-        elif word in [name.lower() for name in moves]:
+        """Carry out what the person says: a move, or `undo`."""
+        legal = [name for name, legal in zip(self.names, self.game.legal(), strict=True) if legal]
+        if word == "undo":
+            while self.game.undo() and self.game.turn != person:
+                pass
+        elif word in [name.lower() for name in legal]:
             self.game.play([name.lower() for name in self.names].index(word))
-        elif word != "quit":
-            others = f", hint, or a legal move such as {moves[0]}" if running else ""
-            say(f"{word!r} is not possible here: new, undo, quit{others}")
-
-    def _legal(self) -> list[str]:
-        return [name for name, legal in zip(self.names, self.game.legal(), strict=True) if legal]
+        else:
+            say(f"{word!r} is not possible here: undo, quit, or a legal move such as {legal[0]}")
 
     def _opinion(self, found: SearchResult) -> str:
         """Describe a move, the chance to win that the agent sees for who makes it, and what else it considers."""

@@ -1,23 +1,20 @@
 """An agent at boards: N games side by side as pure functions, and one game on the host with moves taken back."""
 
-import time
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.agent.search import SearchOptions, SearchResult, make_search
+from purejax_sc.agent.search import SearchResult, make_search
 from purejax_sc.agent.transforms import masked_logits
-from purejax_sc.envs.pgx import GO_KOMI, go_size
+from purejax_sc.envs.pgx import go_size
 from purejax_sc.evaluation.matches import Entrant
 from purejax_sc.results.files import RunError
 from purejax_sc.runs.agents import row_of
 from purejax_sc.types import Array, Env, Key, Observation, Params, Step, Tree
-
-MARGIN = 0.7  # of the time for a move that a search may take: clocks also count what lies between the programs
 
 
 class MovePolicy(NamedTuple):
@@ -25,8 +22,7 @@ class MovePolicy(NamedTuple):
 
     init:         (N) -> memory, a tree of [N, ...].
     remember:     (params, Observation [N, ...], memory) -> memory after these positions.
-    search_moves: (params, Observation [N, ...], memory, key) -> SearchResult. Without a search `weights` is the policy,
-                  and nothing is visited.
+    search_moves: (params, Observation [N, ...], memory, key) -> SearchResult; without a search `weights` is the policy.
     """
 
     init: Callable[[int], Tree]
@@ -37,9 +33,8 @@ class MovePolicy(NamedTuple):
 class Position(NamedTuple):
     """Positions of N games. Leaves [N, ...].
 
-    env:    states of the environment.   step: what it shows of them.
-    memory: of the agent, before it is shown these positions.
-    action: int32, the moves that led here, 0 at the beginning.   ply: int32, how many moves have been made.
+    env, step: states of the environment, and its last step.   memory: of the agent, before it is shown them.
+    action:    int32, the moves that led here, 0 at the beginning.   ply: int32, how many moves have been made.
     """
 
     env: Tree
@@ -67,32 +62,21 @@ class Position(NamedTuple):
 
 
 class BatchedGames(NamedTuple):
-    """Pure functions that play N games side by side.
+    """Compiled functions that play N games side by side.
 
     start:   (N) -> Position.
-    advance: (params, Position, on bool [N], action int32 [N]) -> Position after these legal moves where on.
-    search:  (params, Position, keys [N]) -> SearchResult. Each game has a key of its own: none depends on the others.
+    advance: (params, Position, action int32 [N]) -> Position after these legal moves; -1 makes none.
+    search:  (params, Position, keys [N]) -> SearchResult. No game depends on the others.
     """
 
     start: Callable[[int], Position]
-    advance: Callable[[Params, Position, Array, Array], Position]
+    advance: Callable[[Params, Position, Array], Position]
     search: Callable[[Params, Position, Array], SearchResult]
 
 
-def make_policies(entrant: Entrant, sampled: bool = False) -> list[MovePolicy]:
-    """Return the move policies of an agent, from its own search to ever fewer simulations, and none at last.
-
-    sampled: without a search, draw moves instead of playing the likeliest.
-    """
-    simulations, policies = entrant.search.simulations, list[MovePolicy]()
-    while simulations:
-        policies.append(_make_policy(entrant, entrant.search._replace(simulations=simulations), sampled))
-        simulations = simulations // 4 if simulations >= 8 else 0
-    return [*policies, _make_policy(entrant, entrant.search._replace(simulations=0), sampled)]
-
-
-def _make_policy(entrant: Entrant, options: SearchOptions, sampled: bool) -> MovePolicy:
-    config, model, env = entrant.config, entrant.model, entrant.env
+def make_policy(entrant: Entrant) -> MovePolicy:
+    """Return how an agent chooses moves: by its search, or without one the likeliest move of its policy."""
+    config, model, env, options = entrant.config, entrant.model, entrant.env, entrant.search
     assert config is not None
     assert model is not None
     assert env is not None
@@ -107,26 +91,30 @@ def _make_policy(entrant: Entrant, options: SearchOptions, sampled: bool) -> Mov
         if search is not None:
             return search(params, e, obs.legal, key, config.hyper.discount)
         logits = masked_logits(model.root_policy(params.root_policy, e), obs.legal)
-        action = jax.random.categorical(key, logits) if sampled else jnp.argmax(logits, axis=-1)
         value, none = model.decode(model.root_value(params.root_value, e)), jnp.zeros(obs.legal.shape)
-        action = action.astype(jnp.int32)
+        action = jnp.argmax(logits, axis=-1).astype(jnp.int32)
         return SearchResult(action, jax.nn.softmax(logits), value, none.astype(jnp.int32), none, action[:, None])
 
     return MovePolicy(model.initial_carry, lambda *x: encode(*x)[1], search_moves)
 
 
 def make_games(env: Env, policy: MovePolicy) -> BatchedGames:
-    """Build the functions that play games of two in `env`, whose legal moves are those that an agent may choose."""
+    """Build the functions that play games of two in `env`."""
 
     def start(num: int) -> Position:
         keys, zeros = jnp.broadcast_to(jax.random.key(0), num), jnp.zeros(num, jnp.int32)
         state, step = jax.vmap(lambda key: env.init(key, ()))(keys)
         return Position(state, step, policy.init(num), zeros, zeros)
 
-    def advance(params: Params, position: Position, on: Array, action: Array) -> Position:
+    def advance(params: Params, position: Position, action: Array) -> Position:
+        on, action = action >= 0, jnp.maximum(action, 0)
         state, step = jax.vmap(partial(env.step, jax.random.key(0)))(position.env, action)
         memory = policy.remember(params, position.observation, position.memory)
-        return choose_games(on, Position(state, step, memory, action, position.ply + 1), position)
+        after = Position(state, step, memory, action, position.ply + 1)
+        chosen: Position = jax.tree.map(
+            lambda x, y: jnp.where(on.reshape(-1, *[1] * (x.ndim - 1)), x, y), after, position
+        )
+        return chosen
 
     def search(params: Params, position: Position, keys: Array) -> SearchResult:
         def search_one(obs: Observation, memory: Tree, key: Key) -> SearchResult:
@@ -136,44 +124,28 @@ def make_games(env: Env, policy: MovePolicy) -> BatchedGames:
 
         return jax.vmap(search_one)(position.observation, position.memory, keys)
 
-    return BatchedGames(start, advance, search)
-
-
-def choose_games(on: Array, new: Position, old: Position) -> Position:
-    """Take the new positions where on bool [N], else the old ones."""
-    chosen: Position = jax.tree.map(lambda x, y: jnp.where(on.reshape(-1, *[1] * (x.ndim - 1)), x, y), new, old)
-    return chosen
+    return BatchedGames(jax.jit(start, static_argnums=0), jax.jit(advance), jax.jit(search))
 
 
 class GamePlayer:
     """One game that an agent plays. Sides are 0 for who moves first, and 1.
 
-    If a side of a game of Go moves out of turn, as when handicap stones are set, the other one passes before.
-
-    policies: of the agent, from the slowest to the fastest. The first decides, and on a clock the first that fits.
+    If a side of a game of Go moves out of turn, as when handicap stones are set, the other one passes before it.
     """
 
-    def __init__(self, env: Env, policies: Sequence[MovePolicy], params: Params, seed: int = 0) -> None:
-        games = [make_games(env, policy) for policy in policies]
-        self._start, self._advance = jax.jit(games[0].start, static_argnums=0), jax.jit(games[0].advance)
-        self._searches = [jax.jit(each.search) for each in games]
-        self._params, self._key = params, jax.random.key(seed)
+    def __init__(self, env: Env, policy: MovePolicy, params: Params) -> None:
+        self._games, self._params, self._key = make_games(env, policy), params, jax.random.key(0)
         self._pass = env.spec.num_actions - 1
         self.clear()
 
     def clear(self) -> None:
         """Begin anew."""
-        self._past: list[Position] = [self._start(1)]
+        self._past: list[Position] = [self._games.start(1)]
 
     @property
     def turn(self) -> int:
         """The side that is to move."""
         return int(self._past[-1].step.player[0])
-
-    @property
-    def ply(self) -> int:
-        """How many moves have been made."""
-        return int(self._past[-1].ply[0])
 
     @property
     def result(self) -> float | None:
@@ -185,24 +157,17 @@ class GamePlayer:
 
     @property
     def board(self) -> np.ndarray:
-        """int8 [rows, columns], see `Position.board`."""
+        """int8 [rows, columns], as of `Position`."""
         return self._past[-1].board[0]
 
     def legal(self, side: int | None = None) -> np.ndarray:
         """Return the legal moves bool [A] of a side, None for the one whose turn it is."""
         return np.asarray(self._position(side).step.legal[0])
 
-    def search(self, side: int | None = None, seconds: float | None = None) -> SearchResult:
-        """Return what the agent finds for a side, without playing it. Leaves have no axis of games.
-
-        seconds: that the agent has for this move; None for any.
-        """
-        policy = 0
-        if seconds is not None:
-            fitting = (i for i, taken in enumerate(self.seconds) if taken <= MARGIN * seconds)
-            policy = next(fitting, len(self._searches) - 1)
+    def search(self, side: int | None = None) -> SearchResult:
+        """Return what the agent finds for a side, without playing it. Leaves have no axis of games."""
         self._key, key = jax.random.split(self._key)
-        found = self._searches[policy](self._params, self._position(side), key[None])
+        found = self._games.search(self._params, self._position(side), key[None])
         result: SearchResult = jax.tree.map(lambda x: np.asarray(x)[0], found)
         return result
 
@@ -210,24 +175,12 @@ class GamePlayer:
         """Make a legal move of a side."""
         self._past.append(self._move(self._position(side), action))
 
-    def undo(self, side: int | None = None) -> bool:
-        """Take back the last move, or what followed the last choice of a side; False if there is none."""
-        choices = [i for i, past in enumerate(self._past[:-1]) if side is None or int(past.step.player[0]) == side]
-        if choices:
-            del self._past[choices[-1] + 1 :]
-        return bool(choices)
-
-    @cached_property
-    def seconds(self) -> list[float]:
-        """Time of a move by each policy, once it is compiled."""
-        arguments = self._params, self._past[-1], self._key[None]
-        times = []
-        for search in self._searches:
-            jax.block_until_ready(search(*arguments))
-            begin = time.perf_counter()
-            jax.block_until_ready(search(*arguments))
-            times.append(time.perf_counter() - begin)
-        return times
+    def undo(self) -> bool:
+        """Take back the last move; False if there is none."""
+        if len(self._past) == 1:
+            return False
+        self._past.pop()
+        return True
 
     def _position(self, side: int | None) -> Position:
         """Return the position in which a side moves."""
@@ -235,8 +188,7 @@ class GamePlayer:
         return here if side in (None, self.turn) else self._move(here, self._pass)
 
     def _move(self, position: Position, action: int) -> Position:
-        moved: Position = self._advance(self._params, position, jnp.ones(1, bool), jnp.full(1, action, jnp.int32))
-        return moved
+        return self._games.advance(self._params, position, jnp.full(1, action, jnp.int32))
 
 
 def params_of(entrant: Entrant, seed: int | None) -> Params:
@@ -246,9 +198,9 @@ def params_of(entrant: Entrant, seed: int | None) -> Params:
     return params
 
 
-def go_rules(entrant: Entrant) -> tuple[int, float]:
-    """Return the size of an agent's board and its komi. Raises RunError for an agent that does not play Go."""
+def board_size(entrant: Entrant) -> int:
+    """Return the side of the board of Go that an agent plays on. Raises RunError for one that does not play Go."""
     size = None if entrant.config is None else go_size(entrant.config.env)
-    if entrant.config is None or size is None:
+    if size is None:
         raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
-    return size, GO_KOMI
+    return size

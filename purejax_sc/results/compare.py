@@ -69,22 +69,18 @@ class Comparison(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean", force: bool = False) -> Comparison:
-    """Compare runs, draw them into `out` and write the table beside it. Raises RunError before it writes anything.
+def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Comparison:
+    """Compare the runs `DIR` or `LABEL=DIR`, draw them into `out` and write the table beside it, as .csv.
 
-    Args:
-      arguments: `DIR` or `LABEL=DIR` each.
-      out:       the image; its suffix is a file format of matplotlib, and with .csv it is the table.
-      aggregate: "mean" or "iqm", drawn over seeds.
-      force:     replace files that another command wrote.
+    The suffix of `out` is a file format of matplotlib. Files that this command did not write are never replaced.
+    aggregate: "mean" or "iqm", drawn over seeds. Raises RunError before it writes anything.
     """
     form, table = out.suffix.removeprefix(".").lower(), out.with_suffix(".csv")
-    plots.check_form(form)
     for path in (out, table):
         check_writable(path)
     own = table.exists() and table.read_bytes().startswith(b"environment,method,directory,seeds")
-    if (out.exists() or table.exists()) and not own and not force:
-        raise RunError(f"{out} or {table} exists and is not of this command: choose another --out, or add --force")
+    if (out.exists() or table.exists()) and not own:
+        raise RunError(f"{out} or {table} exists and is not of this command: choose another --out")
     comparison = compare(read_runs(arguments))
     rows = [comparison.rows[0].keys(), *([_cell(x) for x in row.values()] for row in comparison.rows)]
     replace_files({out: plots.encode(draw(comparison, aggregate), form), table: to_csv(rows)})
@@ -116,8 +112,7 @@ def draw(comparison: Comparison, aggregate: str) -> Figure:
 def read_runs(arguments: Sequence[str]) -> list[Run]:
     """Read the runs in directories given as `DIR` or `LABEL=DIR`. Raises RunError.
 
-    A directory whose own name holds an equals sign is one if it exists. Without a label, a run is called by the name of
-    its directory, or by its whole path where another such run on the task has that name.
+    Without a label, a run is called by the name of its directory, or by its path where another run has that name.
     """
     named = [_split(argument) for argument in arguments]
     curves = [read_curves(path) for _, path in named]
@@ -150,9 +145,8 @@ def make_task(env: str, runs: Sequence[Run]) -> Task:
     """Put runs on one environment on a common range of steps and a common scale. Raises RunError for an empty range.
 
     The range begins where the last seed of any run finished its first episode and ends with the shortest run. The scale
-    is that of Farquhar et al. (2021), appendix "Additional experimental data": the lowest episode return recorded on
-    the environment is 0, and the highest average area under the curve of a method is 1. A recorded return is that of a
-    log point, a mean over the episodes since the one before.
+    is that of Farquhar et al. (2021), appendix "Additional experimental data": 0 is the lowest return of a log point,
+    1 the highest average area under the curve of a method.
     """
     start = max(run.curves.env_steps[first_known(run.curves).max()] for run in runs)
     shortest = min(runs, key=lambda run: run.curves.env_steps[-1])
@@ -212,9 +206,9 @@ def final_returns_on(task: Task, label: str) -> np.ndarray:
 def _row(tasks: Sequence[Task], label: str, against: str) -> dict[str, Any]:
     """Score a label on one task, in returns; or over several, normalised, with a stratum of seeds for each.
 
-    Mean and IQM are over seeds, of final returns. `auc` is the mean height of the curve, `normalised_auc` is
+    Mean and IQM are of final returns. `auc` is the mean height of the curve, `normalised_auc` is
     (auc - floor) / (best - floor), with an interval that holds that scale fixed. `improvement` is the probability that
-    a seed has a higher final return than one of the first method, `against`.
+    a seed has a higher final return than one of the method `against`.
     """
     task, one = tasks[0], len(tasks) == 1
     finals, theirs = ([final_returns_on(task, name) for task in tasks] for name in (label, against))

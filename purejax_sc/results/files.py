@@ -8,11 +8,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-REMEDIES = {
-    os.strerror(errno.EMFILE): "raise the limit of open files (ulimit -n)",
-    os.strerror(errno.EFBIG): "raise the limit of the size of files (ulimit -f)",
-}
-
 
 class RunError(RuntimeError):
     """A run directory that cannot be used. The message is one line that says what to do."""
@@ -47,10 +42,8 @@ def to_csv(rows: Iterable[Iterable[object]]) -> bytes:
 
 def check_writable(path: Path, option: str = "--out") -> None:
     """Raise RunError for a file that could not be written or replaced, before any work. option: that names it."""
-    if not path.parent.is_dir():
-        raise RunError(f"{path.parent} is not a directory: make it, or choose another place with {option}")
-    if path.is_dir():
-        raise RunError(f"{path} is a directory: choose another name with {option}")
+    if not path.parent.is_dir() or path.is_dir():
+        raise RunError(f"{path} cannot be a file: choose another place with {option}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise RunError(f"{path.parent} may not be written to: allow it, or choose another place with {option}")
 
@@ -74,9 +67,5 @@ def reason(error: BaseException) -> str:
 def unwritable(path: Path, error: OSError) -> RunError:
     """Return the error for a file that could not be written."""
     why = reason(error)
-    return RunError(f"cannot write {path} ({why}): {remedy(why)}, or choose another place with --out")
-
-
-def remedy(reason: str) -> str:
-    """Return what to do so that something can be written. reason: as `reason` gives it."""
-    return REMEDIES.get(reason, "see that there is room and that it may be written")
+    remedy = "see that there is room and that it may be written, or choose another place with --out"
+    return RunError(f"cannot write {path} ({why}): {remedy}")

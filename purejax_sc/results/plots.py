@@ -111,7 +111,7 @@ def draw_curves(
     returns = carried_forward(curves.returns)
     # NaN until the last seed's first episode: a trimmed mean would trim it away
     centre = np.where(np.isfinite(returns).all(axis=0), statistic(returns, axis=0), np.nan)
-    draw_band(axes, curves.env_steps, centre, statistics.curve_interval(returns, CONFIDENCE, statistic), label, color)
+    draw_band(axes, curves.env_steps, centre, statistics.curve_interval(returns, statistic), label, color)
 
 
 def draw_band(
@@ -125,16 +125,11 @@ def draw_band(
 
 def encode(figure: Figure, form: str) -> bytes:
     """Return the figure in a file format of matplotlib; the same figure is the same file. Raises RunError."""
-    check_form(form)
+    known = figure.canvas.get_supported_filetypes().keys() - {"pgf"}  # which needs LaTeX on the machine
+    if form not in known:
+        raise RunError(f"cannot draw a {form!r} file: let --out end in one of {', '.join(sorted(known))}")
     buffer = io.BytesIO()
     metadata = {"Date": None} if form == "svg" else None
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "purejax_sc"}):
         figure.savefig(buffer, format=form, dpi=120, metadata=metadata)
     return buffer.getvalue()
-
-
-def check_form(form: str) -> None:
-    """Raise RunError for a file format that cannot be drawn."""
-    known = Figure().canvas.get_supported_filetypes().keys() - {"pgf"}  # which needs LaTeX on the machine
-    if form not in known:
-        raise RunError(f"cannot draw a {form!r} file: let --out end in one of {', '.join(sorted(known))}")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 CONFIDENCE = 0.9  # of every interval, as in the paper
+RESAMPLES = 2_000
 DRAWN_RESAMPLES = 500  # an interval that is drawn at every point of a curve needs fewer than one that is printed
 Statistic = Callable[..., np.ndarray]  # (*strata, each [seeds, ...], axis) -> one array without that axis
 Interval = tuple[np.ndarray, np.ndarray]  # low and high, [...] each
@@ -35,66 +36,52 @@ def iqm(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 def improvement(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
     """P(X > Y): how often a seed of X has more than a seed of Y, over all pairs of seeds, a tie counting one half.
 
-    That is the Mann-Whitney U statistic divided by the number of pairs; over several strata, the mean of theirs.
-
-    strata: those of X, [seeds, ...] each, and then as many of Y, whose numbers of seeds may differ from X's.
+    The Mann-Whitney U statistic divided by the number of pairs; of several strata (those of X, then as many of Y), the
+    mean of theirs.
     """
     half = len(strata) // 2
     return np.mean([_wins(x, y, axis) for x, y in zip(strata[:half], strata[half:], strict=True)], axis=0)
 
 
-def bootstrap_interval(
-    x: np.ndarray, statistic: Statistic = mean, confidence: float = CONFIDENCE, resamples: int = 2000, seed: int = 0
-) -> Interval | None:
+def bootstrap_interval(x: np.ndarray, statistic: Statistic = mean) -> Interval | None:
     """`stratified_interval` of one stratum."""
-    return stratified_interval((x,), statistic, confidence, resamples, seed)
+    return stratified_interval((x,), statistic)
 
 
 def stratified_interval(
-    strata: Sequence[np.ndarray],
-    statistic: Statistic = mean,
-    confidence: float = CONFIDENCE,
-    resamples: int = 2000,
-    seed: int = 0,
+    strata: Sequence[np.ndarray], statistic: Statistic = mean, resamples: int = RESAMPLES
 ) -> Interval | None:
     """Percentile bootstrap interval of a statistic of several strata, each resampled within itself.
 
-    The percentile form rather than BCa: BCa's acceleration comes from a jackknife, which is undefined when all
-    seeds agree (a solved game) and noisy for a trimmed mean of a handful of seeds.
+    Not BCa, whose jackknife is undefined when all seeds agree (a solved game) and noisy for a trimmed mean of a few.
 
-    strata: [seeds, ...] each, one value per seed, the same trailing axes in all; finite.
-    seed:   of the resampling, so that the same data give the same interval.
-
-    Returns (low, high), each [...], or None where a stratum has fewer than two seeds.
+    strata: [seeds, ...] each; finite. Returns (low, high), each [...]; None where a stratum has fewer than two seeds.
     """
     if min(len(x) for x in strata) < 2:
         return None
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)  # the same data give the same interval
     resampled = []
     for x in strata:
         last = np.moveaxis(x, 0, -1)  # [..., seeds]
         resampled.append(last[..., rng.integers(0, len(x), (resamples, len(x)))])
-    tail = (1.0 - confidence) / 2.0
+    tail = (1.0 - CONFIDENCE) / 2.0
     low, high = np.quantile(statistic(*resampled, axis=-1), [tail, 1.0 - tail], axis=-1)
     return low, high
 
 
-def student_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval | None:
-    """Student's t interval of the mean over seeds: mean +- t s / sqrt(n), as the paper's tabular figures show.
-
-    x: [seeds, ...]; where a value is not finite, neither is the interval. None for fewer than two seeds.
-    """
+def student_interval(x: np.ndarray) -> Interval | None:
+    """Student's t interval of the mean over seeds [seeds, ...]: mean +- t s / sqrt(n), as in the paper's figures."""
     if len(x) < 2:
         return None
     with np.errstate(invalid="ignore"):
         centre, error = np.mean(x, axis=0), np.std(x, axis=0, ddof=1) / np.sqrt(len(x))
     from scipy.stats import t  # which takes a second to load, and is needed for tables only
 
-    width = t.ppf(0.5 + confidence / 2.0, len(x) - 1) * error
+    width = t.ppf(0.5 + CONFIDENCE / 2.0, len(x) - 1) * error
     return centre - width, centre + width
 
 
-def median_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval | None:
+def median_interval(x: np.ndarray) -> Interval | None:
     """Interval of the median over seeds between two of their values, whatever they are distributed as.
 
     The median lies between the j-th smallest and the j-th largest of n values but with probability 2 P(B < j), B
@@ -104,22 +91,17 @@ def median_interval(x: np.ndarray, confidence: float = CONFIDENCE) -> Interval |
     """
     from scipy.stats import binom
 
-    j = int(np.sum(binom.cdf(np.arange(len(x)), len(x), 0.5) <= (1.0 - confidence) / 2.0))
+    j = int(np.sum(binom.cdf(np.arange(len(x)), len(x), 0.5) <= (1.0 - CONFIDENCE) / 2.0))
     if not j:
         return None
     ordered = np.sort(x, axis=0)
     return ordered[j - 1], ordered[-j]
 
 
-def curve_interval(curves: np.ndarray, confidence: float = CONFIDENCE, statistic: Statistic = mean) -> Interval | None:
-    """Bootstrap interval of a statistic at each point of learning curves.
-
-    curves: [seeds, points], NaN where a seed has nothing to show yet.
-
-    Returns (low, high), each [points] and NaN where a seed is missing; None for fewer than two seeds.
-    """
+def curve_interval(curves: np.ndarray, statistic: Statistic = mean) -> Interval | None:
+    """Bootstrap interval [points] of a statistic of learning curves [seeds, points], NaN where a seed is missing."""
     complete = np.isfinite(curves).all(axis=0)
-    interval = bootstrap_interval(curves[:, complete], statistic, confidence, DRAWN_RESAMPLES)
+    interval = stratified_interval((curves[:, complete],), statistic, DRAWN_RESAMPLES)
     if interval is None:
         return None
     low, high = np.full((2, curves.shape[1]), np.nan)

@@ -21,7 +21,6 @@ from purejax_sc.config.files import split_words
 from purejax_sc.results import plots, statistics
 from purejax_sc.results.curves import Curves, carried_forward, final_returns, summarise
 from purejax_sc.results.files import RunError, replace_file, replace_files, to_csv
-from purejax_sc.results.statistics import CONFIDENCE
 from purejax_sc.runs import experiments
 from purejax_sc.runs.directory import write_config
 from purejax_sc.runs.experiments import Arm, Outcome
@@ -200,7 +199,7 @@ def score(result: Result) -> tuple[float, float, float]:
     if not len(known):
         return np.nan, np.nan, np.nan
     centre = float(known.mean())
-    low, high = statistics.bootstrap_interval(known, confidence=CONFIDENCE) or (centre, centre)
+    low, high = statistics.bootstrap_interval(known) or (centre, centre)
     return centre, float(low), float(high)
 
 

@@ -15,14 +15,8 @@ from purejax_sc.studies.study_file import Study
 Areas = Mapping[str, Mapping[str, np.ndarray]]  # environment -> arm -> [seeds] normalised areas
 
 
-def draw(study: Study, tasks: Sequence[Task], scores: Scores) -> dict[str, bytes]:
-    """Draw the figure as PNG and SVG: a panel per environment, one of normalised areas, and what the study asks for."""
-    figure = panels(study, tasks, scores)
-    return {f"figure.{form}": plots.encode(figure, form) for form in ("png", "svg")}
-
-
-def panels(study: Study, tasks: Sequence[Task], scores: Scores) -> Figure:
-    """Draw the panels."""
+def draw(study: Study, tasks: Sequence[Task], scores: Scores) -> Figure:
+    """Draw the figure: a panel per environment, one of normalised areas, and what the study asks for."""
     wins = sorted({name for row in scores.values() for arm in row.values() for name in arm if name.startswith("win_")})
     figure, axes = plots.panels(len(tasks) + 1 + study.file.human + bool(wins))
     later = iter(axes[len(tasks) :])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 0 auto; padding: 1rem; }
-figure, .wide { margin: 1rem 0; overflow-x: auto; } figure svg, figure img { width: 100%; min-width: 40rem; }
+figure, .wide { margin: 1rem 0; overflow-x: auto; } figure img { width: 100%; min-width: 40rem; }
 table { border-collapse: collapse; font-size: 0.9rem; } th, td { padding: 0.25rem 0.7rem; text-align: left; }
 th, td { border-bottom: 1px solid #8886; vertical-align: top; overflow-wrap: anywhere; }
 """
@@ -31,10 +31,10 @@ NAMES = {"auc": "mean return over training (AUC)", "final": "last tenth of train
 
 
 def page(study: Study, found: "Findings", pictures: Mapping[str, bytes], command: str | None) -> str:
-    """Build the page. pictures: by file name; an SVG is shown, and PNGs where there is none."""
+    """Build the page. pictures: file name -> PNG."""
     file = study.file
     body = [
-        f"<h1>{_text(file.title)}</h1>",
+        f"<h1>{html.escape(file.title)}</h1>",
         *_paragraphs([f"{file.figure + PAPER if file.figure else ''} Size: {study.size}. {file.text}", *_notes(found)]),
         *_figures(pictures),
         "<h2>Claims of the paper</h2>",
@@ -48,7 +48,7 @@ def page(study: Study, found: "Findings", pictures: Mapping[str, bytes], command
         *_paragraphs(_facts(study, found, command)),
     ]
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f"<title>{_text(file.title)}</title><style>{STYLE}</style>"
+    head += f"<title>{html.escape(file.title)}</title><style>{STYLE}</style>"
     text = "\n".join(body)
     return f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n{text}\n</body>\n</html>\n'
 
@@ -72,11 +72,9 @@ def _notes(found: "Findings") -> Iterator[str]:
 
 
 def _figures(pictures: Mapping[str, bytes]) -> Iterator[str]:
-    drawn = [data.decode() for name, data in pictures.items() if name.endswith(".svg")]
-    yield from (f"<figure>{svg[svg.index('<svg') :]}</figure>" for svg in drawn)
-    for name, data in {} if drawn else pictures.items():
+    for name, data in pictures.items():
         source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-        yield f'<figure><img alt="{_text(name)}" src="{source}"></figure>'
+        yield f'<figure><img alt="{html.escape(name)}" src="{source}"></figure>'
 
 
 def _claims(found: "Findings") -> Iterator[tuple[str, ...]]:
@@ -117,24 +115,17 @@ def _facts(study: Study, found: "Findings", command: str | None) -> Iterator[str
     yield f"Command: {command or f'purejax-sc study {study.name}'}; in the same directory it does only what is missing."
     summaries = [x for row in found.reached.values() for reached in row.values() for x in reached.summaries]
     if summaries:
-        # a program is compiled once, whichever of its runs notes it
-        compiling = sum({x["compile_seconds"] for x in summaries})
-        seconds = compiling + sum(x["run_seconds"] for x in summaries)
-        yield f"{seconds / 3600:.2f} hours of training, {compiling / seconds:.0%} of it compiling."
+        yield f"{sum(x['run_seconds'] for x in summaries) / 3600:.2f} hours of training."
         yield from sorted({f"Device: {x['device']} ({x['platform']})." for x in summaries})
         yield from sorted({", ".join(f"{k} {v}" for k, v in x["versions"].items()) + "." for x in summaries})
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield '<div class="wide"><table>'
-    yield f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in head)}</tr>"
-    yield from (f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    yield f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in head)}</tr>"
+    yield from (f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     yield "</table></div>"
 
 
 def _paragraphs(texts: Iterable[str]) -> Iterator[str]:
-    return (f"<p>{_text(text.strip())}</p>" for text in texts)
-
-
-def _text(value: str) -> str:
-    return html.escape(value)
+    return (f"<p>{html.escape(text.strip())}</p>" for text in texts)

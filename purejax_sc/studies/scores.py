@@ -69,8 +69,8 @@ def play(reached: Results, asked: GamesFile, say: Callable[[str], None]) -> None
         key, known = _key(asked, simulations), _played(directory)
         if key not in known:
             name = f"{directory}:{simulations}"
-            found, _ = engine_match.against_engine([name], asked.engine, MatchOptions(asked.games), say)
-            rates = {row["seed"]: row["wins"] / row["counted"] for row in found["seeds"] if row["counted"]}
+            found, _ = engine_match.against_engine([name], asked.engine, MatchOptions(asked.games), say=say)
+            rates = {row["seed"]: row["wins"] / row["games"] for row in found["seeds"]}
             replace_file(directory / GAMES, f"{json.dumps(known | {key: rates}, indent=1)}\n".encode())
 
 
@@ -80,7 +80,7 @@ def add_games(scores: Scores, reached: Mapping[str, Mapping[str, Results]], aske
         for arm, each in row.items():
             for simulations in asked.simulations:
                 played = [_played(path).get(_key(asked, simulations), {}) for path in each.directories]
-                values = {int(seed): rate for part in played for seed, rate in part.items() if rate is not None}
+                values = {int(seed): rate for part in played for seed, rate in part.items()}
                 if values:
                     scores[env][arm][f"win_{simulations}"] = values
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from purejax_sc.results import plots
 from purejax_sc.results.compare import Run, Task, make_task
 from purejax_sc.results.files import replace_file, replace_files, to_csv
 from purejax_sc.runs import experiments
@@ -40,7 +41,6 @@ class Findings(NamedTuple):
 def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | None = None) -> Findings:
     """Do what is missing of a study in the directory `out`, and write its report there after every program.
 
-    study:   of one size; with more seeds or arms than before, these are added to those that are there.
     address: of a Dask cluster whose workers do the programs; None does them here, one after the other.
 
     A program that fails is marked and does not stop the others. Raises ConfigError and RunError before anything is
@@ -119,7 +119,8 @@ def _write(study: Study, out: Path, command: str | None, failed: dict[str, str],
     if study.file.tabular:
         pictures = {path.name: path.read_bytes() for path in sorted((out / TABULAR).glob("*.png"))}
     elif found.tasks:
-        pictures = figure.draw(study, list(found.tasks.values()), found.scores)
+        drawn = figure.draw(study, list(found.tasks.values()), found.scores)
+        pictures = {"figure.png": plots.encode(drawn, "png")}
     files = {out / name: data for name, data in pictures.items()}
     files[out / "claims.csv"] = to_csv([claims.COLUMNS, *(verdict.cells for verdict in found.verdicts)])
     files[out / "scores.csv"] = to_csv(report.score_rows(found.scores))

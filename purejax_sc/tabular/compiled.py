@@ -47,14 +47,11 @@ class Curves(NamedTuple):
     """Curves of one program. P log points, the first before any iteration.
 
     iterations: int [P].   metrics: name -> [V, N, P].
-    min_v_star: [N], where a value below 0 makes `policy_value` meaningless.   absorbing: bool [N].
-    compile_seconds, run_seconds: of the program; rate: iterations x replicas per second of the run.
+    rate: iterations x replicas per second of the run.
     """
 
     iterations: np.ndarray
     metrics: dict[str, np.ndarray]
-    min_v_star: np.ndarray
-    absorbing: np.ndarray
     compile_seconds: float
     run_seconds: float
     rate: float
@@ -120,7 +117,8 @@ def measure(tables: Tables, world: World, variant: Variant, control: bool) -> di
     """Compute the metrics of one replica. In control, the learned value is compared with that of the current policy.
 
     relative_error: mean over states of |v_pi - v| / |v_pi|.   ratio_error: sum |v_pi - v| / sum |v_pi|.
-    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy.
+    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy. They say
+        nothing on the few MDPs where some v* is not positive.
     """
     values, v_true = {}, world.v_true
     if control:
@@ -150,10 +148,7 @@ def run(
     """Run variants [V] on seeds `options.seed`, `options.seed` + 1, ... and keep every `options.log_every`-th point.
 
     Seeds are spread over as many of the local devices as divide their number. Raises ConfigError.
-
-    Args:
-      variants: numbers of the methods, every leaf [V].
-      progress: called with the number of finished iterations after each log point.
+    progress: called with the number of finished iterations after each log point.
     """
     keys = jnp.stack([jax.random.key(options.seed + i) for i in range(num_seeds)])
     begin = time.perf_counter()
@@ -174,8 +169,6 @@ def run(
     return Curves(
         iterations=np.arange(len(points)) * options.log_every,
         metrics={name: np.stack([point[name].T for point in points], axis=-1) for name in points[0]},
-        min_v_star=np.min(world.v_star, axis=-1),
-        absorbing=np.asarray(jax.vmap(mdp.absorbing)(world.mdp)),
         compile_seconds=compiled - begin,
         run_seconds=seconds,
         rate=iterations * num_seeds * np.size(variants.td) / seconds,
@@ -185,8 +178,8 @@ def run(
 def _programs(options: TabularOptions, static: Static, num_seeds: int) -> tuple[Any, Any, Any]:
     """Build the programs of a run, on tables with leading axes [N, V].
 
-    first:   (world, variants) -> tables.   observe: (tables, world, variants) -> metrics. Both on one device.
-    chunk:   (tables, world, variants, iterations done) -> tables, which it donates. Seeds are split over the devices.
+    first:   (world, variants) -> tables.   observe: (tables, world, variants) -> metrics.
+    chunk:   (tables, world, variants, iterations done) -> tables, with seeds split over the devices.
     """
     first = jax.vmap(jax.vmap(start, (None, 0)), (0, None))
     observe = jax.vmap(jax.vmap(partial(measure, control=static.control), (0, None, 0)), (0, 0, None))

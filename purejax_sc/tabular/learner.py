@@ -89,9 +89,7 @@ def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array) -> Batch:
     """Return B transitions under pi [S, A] from uniform states.
 
     The paper does not say where transitions start. Uniform states cannot get stuck in an absorbing one.
-
-    Args:
-      cdf: [S, A, S] of the MDP, see `mdp.cumulative`.   rewards: [S, A].
+    cdf: [S, A, S] of the MDP, see `mdp.cumulative`.   rewards: [S, A].
     """
     cdf_a = jnp.cumsum(pi, axis=-1)[:, :-1]
     # [B, S, A] next state after every action in every state: independent of pi, hence shared by all methods
@@ -177,12 +175,7 @@ def act(tables: Tables, pi: Array, variant: Variant, control: bool) -> Array:
 def iterate(
     tables: Tables, draw: Draw, cdf: Array, rewards: Array, pi: Array, variant: Variant, static: Static
 ) -> Tables:
-    """Act, learn and plan once.
-
-    Args:
-      cdf, rewards: of the MDP, see `transitions`.
-      pi:     [S, A] the policy that evaluation follows.
-    """
+    """Act, learn and plan once. cdf, rewards: see `transitions`.   pi: [S, A] the policy that evaluation follows."""
     pi_real = act(tables, pi, variant, static.control)
     batch = transitions(draw, cdf, rewards, pi_real)
     tables = grounded_update(tables, batch, rewards, pi_real, variant, static.ve_target)

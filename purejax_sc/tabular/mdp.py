@@ -36,11 +36,6 @@ def cumulative(probs: Array) -> Array:
     return cdf / cdf[..., -1:]
 
 
-def absorbing(mdp: Mdp) -> Array:
-    """Return bool []: whether some state leads only to itself, whatever the action."""
-    return jnp.any(jnp.min(jnp.diagonal(mdp.P, axis1=0, axis2=2), axis=0) > 1.0 - 1e-6)
-
-
 def greedy(q: Array) -> Array:
     """Return the policy [S, A] of the best action, the first of equals."""
     return jax.nn.one_hot(jnp.argmax(q, axis=-1), q.shape[-1], dtype=q.dtype)

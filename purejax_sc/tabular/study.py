@@ -33,6 +33,11 @@ SCORES = {
     "noise": {"relative_error": False, "ratio_error": False},
 }
 JUDGED = {"evaluation": "auc", "control": "final", "noise": "auc"}  # by which score
+# scores: the mean of the last tenth of a curve's points, and the area under it, the mean of all
+REDUCTIONS = {
+    "final": lambda curves: curves[..., -max(1, curves.shape[-1] // 10) :].mean(axis=-1),
+    "auc": lambda curves: curves.mean(axis=-1),
+}
 DIVERGED = 50.0  # a replica whose ratio_error ever exceeds this, or stops being a number
 COLUMNS = ("task", "model", "update", "seed", "iteration", "metric", "value", "setting")
 
@@ -47,13 +52,8 @@ def run(
 ) -> dict[str, Any]:
     """Run tasks and fill the new directory `out` with curves.csv, summary.json and figures.
 
-    Args:
-      overrides: KEY=VALUE words, see `options.parse`.
-      say:       callback for lines of progress.
-      command:   noted in the summary.
-
-    Returns:
-      The contents of summary.json. Raises ConfigError and RunError; then nothing is overwritten.
+    Returns the contents of summary.json. overrides: KEY=VALUE words.   say: takes lines of progress.
+    Raises ConfigError and RunError; then nothing is overwritten.
     """
     points = parse(overrides)
     check(tasks, points, num_seeds)
@@ -65,7 +65,6 @@ def run(
 def _write(
     out: Path, results: Sequence[TaskResult], points: Sequence[SweepPoint], command: str | None
 ) -> dict[str, Any]:
-    """Write all files of a study, and return the summary."""
     replace_file(out / "curves.csv", curves_csv(results).encode())
     scores = [score for result in results for score in summarise(result)]
     summary = {
@@ -73,7 +72,6 @@ def _write(
         "options": [{"setting": label, **options.model_dump(mode="json")} for label, options in points],
         "seeds": results[0].seeds,
         "confidence": CONFIDENCE,
-        "worlds": _worlds(results[0]),
         "programs": [_speed(result) for result in results],
         "methods": scores,
     }
@@ -86,8 +84,6 @@ def _write(
 
 def check(tasks: Sequence[Task], points: Sequence[SweepPoint], num_seeds: int) -> None:
     """Raise ConfigError for what cannot be run, before anything is written or compiled."""
-    if num_seeds < 1:
-        raise ConfigError(f"seeds={num_seeds}: run at least one")
     options = points[0].options  # seed, iterations and updates are common to all
     if options.seed + num_seeds > 2**31:
         raise ConfigError(f"seed={options.seed} leaves no room for {num_seeds} seeds below 2**31: lower seed")
@@ -110,7 +106,11 @@ def run_task(
     methods, numbers = zip(*(pair for point in points for pair in variants(task, point)), strict=True)
     iterations = options.iterations or ITERATIONS[task]
     say(f"{task}: {len(methods)} methods x {num_seeds} seeds x {iterations:,} iterations, compiling")
-    progress = _tenths(lambda tenth: say(f"{task}: {tenth * 10}%"), iterations)
+
+    def progress(done: int) -> None:
+        if done * 10 // iterations > (done - options.log_every) * 10 // iterations:
+            say(f"{task}: {done * 100 // iterations}%")
+
     curves = compiled.run(options, task == "control", iterations, compiled.stack(numbers), num_seeds, progress)
     say(f"{task}: {curves.run_seconds:.1f} s, {curves.rate:,.0f} iterations x replicas per second")
     return TaskResult(list(methods), [options.seed + i for i in range(num_seeds)], curves)
@@ -135,72 +135,30 @@ def _noisy(numbers: Variant) -> Iterator[tuple[str, Variant]]:
         yield f"value_sigma={sigma:g}", numbers._replace(v_true=1.0, v_noise=sigma)
 
 
-def _tenths(tell: Callable[[int], None], iterations: int) -> Callable[[int], None]:
-    """Return a progress callback that tells each finished tenth but the last once."""
-    told = 0
-
-    def progress(done: int) -> None:
-        nonlocal told
-        tenth = done * 10 // iterations
-        if told < tenth < 10:
-            tell(tenth)
-        told = tenth
-
-    return progress
-
-
-# Scores
-
-
-def final(curves: np.ndarray) -> np.ndarray:
-    """Average the last tenth of the points of curves [..., P]."""
-    return curves[..., -max(1, curves.shape[-1] // 10) :].mean(axis=-1)
-
-
-def area(curves: np.ndarray) -> np.ndarray:
-    """Compute the area under curves [..., P], as their mean over equally spaced points."""
-    return curves.mean(axis=-1)
-
-
-def diverged(result: TaskResult) -> np.ndarray:
-    """Return bool [V, N]: whether the error of a replica ever passed DIVERGED, or stopped being a number."""
-    worst = result.curves.metrics["ratio_error"].max(axis=-1)  # NaN wins
-    return ~(worst <= DIVERGED)
-
-
 def summarise(result: TaskResult) -> list[dict[str, Any]]:
     """Score each method over seeds, with paired differences from Dyna and from the model-free baseline."""
-    lost, index = diverged(result).sum(axis=1), {method: i for i, method in enumerate(result.methods)}
+    index = {method: i for i, method in enumerate(result.methods)}
+    diverged = ~(result.curves.metrics["ratio_error"].max(axis=-1) <= DIVERGED)  # [V, N], NaN included
     scores = []
     for i, method in enumerate(result.methods):
-        metrics = {name: _score(result, name, i) for name in SCORES[method.task]}
+        curves = {name: result.curves.metrics[name] for name in SCORES[method.task]}
+        metrics = {
+            name: {score: _statistics(reduce(x[i])) for score, reduce in REDUCTIONS.items()}
+            for name, x in curves.items()
+        }
         rivals = {update: index.get(method._replace(update=update)) for update in ("dyna", "none")}
         against = {
-            update: {name: _duel(result, name, i, j, higher) for name, higher in SCORES[method.task].items()}
+            update: {name: _duel(x[i], x[j], SCORES[method.task][name]) for name, x in curves.items()}
             for update, j in rivals.items()
             if j is not None and j != i
         }
-        judged = {"judged_by": JUDGED[method.task], "diverged": int(lost[i])}
+        judged = {"judged_by": JUDGED[method.task], "diverged": int(diverged[i].sum())}
         scores.append({**method._asdict(), **judged, "metrics": metrics, "against": against})
     return scores
 
 
-REDUCTIONS = {"final": final, "auc": area}
-
-
-def _score(result: TaskResult, metric: str, i: int) -> dict[str, Any]:
-    curves, sound = result.curves.metrics[metric][i], result.curves.min_v_star > 0.0
-    score = {name: _statistics(reduce(curves)) for name, reduce in REDUCTIONS.items()}
-    if metric in ("policy_value", "greedy_value"):
-        # the ratio is meaningless where some v* is not positive: reported with and without such MDPs
-        score["final_where_v_star_positive"] = _statistics(final(curves[sound]))
-    return score
-
-
 def _statistics(x: np.ndarray) -> dict[str, Any]:
-    """Compute mean, median and their intervals of one value per seed; None where not finite or without seeds."""
-    if not len(x):
-        return {"mean": None, "interval": None, "median": None, "median_interval": None}
+    """Compute mean, median and their intervals of one value per seed; None where not finite."""
     return {
         "mean": as_number(x.mean()),
         "interval": as_list(statistics.student_interval(x)),
@@ -209,37 +167,15 @@ def _statistics(x: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _duel(result: TaskResult, metric: str, i: int, j: int, higher: bool) -> dict[str, Any]:
-    """Compare methods i and j seed by seed: i - j, and wins, the seeds on which i is better.
-
-    Wins on the few MDPs with an absorbing state, which dominate the means, are also counted apart.
-    """
-    curves, duel, absorbing = result.curves.metrics[metric], {}, result.curves.absorbing
+def _duel(mine: np.ndarray, theirs: np.ndarray, higher: bool) -> dict[str, Any]:
+    """Compare curves [N, P] of two methods seed by seed: difference, and wins, the seeds on which mine is better."""
+    duel = {}
     for name, reduce in REDUCTIONS.items():
-        mine, theirs = reduce(curves[i]), reduce(curves[j])
-        better = mine > theirs if higher else mine < theirs
+        x, y = reduce(mine), reduce(theirs)
+        better = x > y if higher else x < y
         with np.errstate(invalid="ignore"):  # both may have diverged
-            difference = _statistics(mine - theirs)
-        split = {"absorbing": better[absorbing], "not_absorbing": better[~absorbing]}
-        duel[name] = {
-            "difference": difference,
-            **_wins(better),
-            "where": {where: _wins(chosen) for where, chosen in split.items()},
-        }
+            duel[name] = {"difference": _statistics(x - y), "wins": int(better.sum()), "of": len(better)}
     return duel
-
-
-def _wins(better: np.ndarray) -> dict[str, int]:
-    return {"wins": int(better.sum()), "of": len(better)}
-
-
-def _worlds(result: TaskResult) -> dict[str, Any]:
-    """Return the seeds whose MDP distorts a metric or makes unstable methods diverge."""
-    seeds, curves = np.array(result.seeds), result.curves
-    return {
-        "absorbing_state": seeds[curves.absorbing].tolist(),
-        "v_star_not_positive": seeds[curves.min_v_star <= 0.0].tolist(),
-    }
 
 
 def _speed(result: TaskResult) -> dict[str, Any]:
@@ -250,9 +186,6 @@ def _speed(result: TaskResult) -> dict[str, Any]:
         "run_seconds": result.curves.run_seconds,
         "iterations_x_replicas_per_second": result.curves.rate,
     }
-
-
-# Files
 
 
 def curves_csv(results: Sequence[TaskResult]) -> str:

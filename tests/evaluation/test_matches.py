@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import agents
 
-from purejax_sc.agent.search import SearchOptions
+from purejax_sc.agent.search import NO_SEARCH, SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.envs import episodes
@@ -105,9 +105,8 @@ def test_the_interval_of_an_only_meeting_is_over_games() -> None:
 def test_a_run_meets_itself_with_another_search(runs, tmp_path, capsys) -> None:
     out = tmp_path / "match"
     names = [f"{runs}/xo2", f"{runs}/xo2:2:gumbel"]
-    assert main(["match", *names, "--games", "8", "--max-depth", "2", "--out", str(out)]) == 0
+    assert main(["match", *names, "--games", "8", "--out", str(out)]) == 0
     report = json.loads((out / matches.FILE).read_text())
-    assert report["search"] == SearchOptions(0, max_depth=2)._asdict()
     header, *rows = capsys.readouterr().out.splitlines()
     assert (header.split()[-1], rows[0].split()[-1]) == ("over", "meetings")
     (pair,) = report["pairs"]
@@ -116,13 +115,12 @@ def test_a_run_meets_itself_with_another_search(runs, tmp_path, capsys) -> None:
 
 
 def test_the_search_of_an_entrant_is_its_own(tmp_path) -> None:
-    common = SearchOptions(8, "gumbel", max_depth=3)
-    assert matches.parse_entrant("runs/a", common) == (Path("runs/a"), common)
-    assert matches.parse_entrant("runs/a:0", common)[1].simulations == 0
-    assert matches.parse_entrant("runs/a:32", common) == (Path("runs/a"), common._replace(simulations=32))
-    assert matches.parse_entrant("runs/a:32:muzero", common)[1] == SearchOptions(32, "muzero", max_depth=3)
+    assert matches.parse_entrant("runs/a") == (Path("runs/a"), NO_SEARCH)
+    assert matches.parse_entrant("runs/a:0")[1].simulations == 0
+    assert matches.parse_entrant("runs/a:32") == (Path("runs/a"), SearchOptions(32, "muzero"))
+    assert matches.parse_entrant("runs/a:32:gumbel")[1] == SearchOptions(32, "gumbel")
     (tmp_path / "a:32").mkdir()
-    assert matches.parse_entrant(f"{tmp_path}/a:32", common) == (tmp_path / "a:32", common)
+    assert matches.parse_entrant(f"{tmp_path}/a:32") == (tmp_path / "a:32", NO_SEARCH)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +132,6 @@ def test_the_search_of_an_entrant_is_its_own(tmp_path) -> None:
         (["{runs}/xo", "{runs}/go"], "different games"),
         (["{runs}/xo", "--opponent", "gnugo"], "does not play Go"),
         (["{runs}/nothing", "random"], "give one that train or export wrote"),
-        (["{runs}/go", "random", "--sampled", "--simulations", "2"], "give one of them"),
-        (["{runs}/go", "random", "--search", "gumbel"], "--search gumbel needs --simulations"),
         (["{runs}/xo:3", "{runs}/xo:3"], "against itself"),
         (["{runs}/xo:3:alphabeta", "{runs}/xo"], "'alphabeta' is no search: write {runs}/xo:3:muzero or :gumbel"),
         (["{runs}/xo:a", "{runs}/xo"], "give one that train or export wrote"),

@@ -12,7 +12,6 @@ import pytest
 from helpers import agents
 from helpers.corridor import REWARDS, SUCCESSORS, corridor
 from helpers.table_models import STATES, table_model, tables
-from PIL import Image
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import Config, from_tree
@@ -142,19 +141,6 @@ def test_an_episode_that_is_cut_bears_its_last_root_value() -> None:
     assert by_k["value_gap"][1:] == [0, 0]
 
 
-def test_what_the_model_shows_is_that_of_the_imagined_states() -> None:
-    # One-hot states, of which it shows the first two; after the first step it stays where it is.
-    shows = MODEL._replace(reconstruct=lambda dynamics, z: z[:, :2] - 0.5)
-    how = ImaginationOptions(episodes=2, depth=2)
-    env, params = corridor(), agent(logits=STAY)
-    played = model_rollouts.play(env, shows, params, jax.random.key(0), CONFIG, how)
-    found = model_rollouts.imagine(shows, params, env.spec, played, jax.random.key(1), CONFIG, how)
-    first = model_rollouts.first_alone(jax.device_get(found))
-    in_1, elsewhere = [False, True], [False, False]
-    assert first.shown.tolist() == [[in_1, elsewhere, elsewhere]] * 2  # of states 1, 2 and the end
-    assert look(params)[0].shown is None
-
-
 def test_only_first_episodes_count_up_to_what_is_known() -> None:
     discount = [[1, 1, 1, 1], [0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 0]]  # ends, time limit, goes on, ends at last
     valid = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
@@ -199,11 +185,14 @@ def test_in_a_game_of_two_values_are_the_movers() -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    """Untrained agents, whose heads begin at 0: in Catch, in a game whose board they reconstruct, and in a process."""
-    here, network = tmp_path_factory.mktemp("runs"), {"network": {"kind": "mlp", "width": 8, "head_width": 0}}
-    for env, seeds, shown in (("gymnax/Catch-bsuite", (3, 4), 0), ("pgx/tic_tac_toe", (0,), 2), ("garnet", (0,), 0)):
-        tree = {"env": env, **network, "muesli": {"bins": 5, "unroll": 2, "reconstruct": shown}}
-        agents.save(agents.untrained(from_tree(tree), seeds), here / env.rpartition("/")[2])
+    """Untrained agents of Catch, whose heads begin at 0."""
+    tree = {
+        "env": "gymnax/Catch-bsuite",
+        "network": {"kind": "mlp", "width": 8, "head_width": 0},
+        "muesli": {"bins": 5, "unroll": 2},
+    }
+    here = tmp_path_factory.mktemp("runs")
+    agents.save(agents.untrained(from_tree(tree), (3, 4)), here / "Catch-bsuite")
     return here
 
 
@@ -218,9 +207,9 @@ def contents() -> set[Path]:
     return set(Path().rglob("*")) | set(Path("runs/").rglob("*"))
 
 
-def test_the_command_prints_a_table_and_draws_a_step(here, capsys) -> None:
+def test_the_command_prints_a_table_and_writes_nothing(here, capsys) -> None:
     before = contents()
-    words = "imagine runs/Catch-bsuite --agent 4 --episodes 2 --depth 3 --step 7 --render step.png"
+    words = "imagine runs/Catch-bsuite --agent 4 --episodes 2 --depth 3"
     assert main(shlex.split(words)) == 0
     told = capsys.readouterr()
     header, *rows = told.out.splitlines()
@@ -232,36 +221,8 @@ def test_the_command_prints_a_table_and_draws_a_step(here, capsys) -> None:
     np.testing.assert_allclose([float(row.split()[4]) for row in rows[1:4]], [1 / 9] * 3, rtol=1e-3)
     assert "means over 18 steps of 2 episode(s)\n" in told.out
     assert "in training the model was unrolled 2 steps" in told.out
-    assert told.out.endswith("wrote step.png\n")
     assert told.err.splitlines()[0] == "seed 4: 2 episode(s), 3 imagined steps from every real one"
-    with Image.open("step.png") as picture:
-        assert picture.format == "PNG"
-    assert contents() == before | {Path("step.png")}
-
-
-def test_what_is_no_picture_is_drawn_without_it(here, capsys) -> None:
-    assert main(shlex.split("imagine runs/garnet --episodes 1 --max-steps 4 --render step.png")) == 0
-    assert "1 ended by a limit of time" in capsys.readouterr().out
-    assert Path("step.png").stat().st_size > 5_000
-
-
-def test_boards_that_the_model_reconstructs_are_drawn_above_the_real_ones(here, monkeypatch) -> None:
-    drawn: list[dict[str, np.ndarray]] = []
-    draw = model_rollouts.draw_step
-    monkeypatch.setattr(
-        model_rollouts,
-        "draw_step",
-        lambda x, k, shown, *rest: drawn.append(shown) or draw(x, k, shown, *rest),
-    )
-    for name in ("one.png", "other.png"):
-        words = f"imagine runs/tic_tac_toe --episodes 1 --real-actions --step {len(drawn)} --render {name}"
-        assert main(shlex.split(words)) == 0
-    (first, boards), (second, _) = (pictures.values() for pictures in drawn)
-    side = 48 * (120 // 48)  # of a board of 3x3 cells of 16 pixels, as `render.strip` enlarges it
-    assert boards.shape == (4 + 2 * (side + 4), 4 + 2 * (side + 4), 3)  # two imagined, two real
-    real_next = boards[side + 8 : 2 * side + 8, 4 : side + 4]
-    np.testing.assert_array_equal(real_next[::2, ::2], second)
-    assert (first != second).any()
+    assert contents() == before
 
 
 @pytest.mark.parametrize(
@@ -269,8 +230,6 @@ def test_boards_that_the_model_reconstructs_are_drawn_above_the_real_ones(here, 
     [
         ("DIR", "give one that train or export wrote, or a shipped agent"),
         ("runs/Catch-bsuite --agent 5", "choose from 3, 4"),
-        ("runs/Catch-bsuite --step 1", "add --render"),
-        ("runs/Catch-bsuite --render film.gif", ".png"),
         ("runs/Catch-bsuite --depth 0", "--depth"),
         ("runs/Catch-bsuite hyper.discount=0.5", "only env_options"),
     ],

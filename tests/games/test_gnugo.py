@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.envs import pgx
-from purejax_sc.games.gtp_client import Engine
+from purejax_sc.games.gtp import Engine
 from purejax_sc.games.notation import COLOURS, parse_vertex, score, vertex
 
 
@@ -90,6 +90,6 @@ def test_random_games_agree_with_gnu_go(gnugo: Engine, size: int, num: int) -> N
         for stone, colour in ((1, "black"), (-1, "white")):
             assert {vertex(int(cell), size) for cell in np.flatnonzero(board == stone)} == stones[colour]
         result = score(board, 7.5)
-        assert gnugo.final_score() == result
+        assert gnugo.send("final_score") == result
         won = float(state.game.rewards[state.first]) > 0
         assert won == result.startswith("B")

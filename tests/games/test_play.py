@@ -9,7 +9,6 @@ from helpers import agents
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
-from purejax_sc.evaluation.matches import MatchOptions
 from purejax_sc.games.play import TerminalGame, move_names, open_game
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import agents as shipped
@@ -27,7 +26,7 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(run) -> TerminalGame:
-    return open_game(str(run), MatchOptions(), None, pytest.fail)
+    return open_game(str(run), None, pytest.fail)
 
 
 def talk(opened: TerminalGame, words: str, person: int = 0) -> list[str]:
@@ -72,23 +71,14 @@ def test_a_game_that_is_lost_by_whoever_moves_second(opened) -> None:
 
 
 def test_words_that_are_no_moves(opened) -> None:
-    said = talk(opened, "undo B3 B3 hint D9 undo quit")
+    said = talk(opened, "undo B3 B3 D9 undo quit")
     answers = [line for line in said if line[:1].isalpha() or line[:1] == "'"]
     assert answers == [
-        "you have not moved yet",
         "agent: A3, chance to win 50% (considers A3 12%, C3 12%, A2 12%, B2 12%)",
-        "'b3' is not possible here: new, undo, quit, hint, or a legal move such as C3",
-        "agent: C3, chance to win 50% (considers C3 14%, A2 14%, B2 14%, C2 14%)",
-        "'d9' is not possible here: new, undo, quit, hint, or a legal move such as C3",
+        "'b3' is not possible here: undo, quit, or a legal move such as C3",
+        "'d9' is not possible here: undo, quit, or a legal move such as C3",
     ]
-    assert opened.game.ply == 0  # both moves were taken back
-
-
-def test_after_the_end_there_is_another_game_or_the_last_move_again(opened) -> None:
-    said = talk(opened, "A3 B2 C1 hint undo A2 new quit")
-    assert said.count("You win.") == 2  # the second time the board is as it was, and is not drawn
-    assert "'hint' is not possible here: new, undo, quit" in said
-    assert opened.game.ply == 0
+    assert not opened.game.board.any()  # both moves were taken back
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
-"""One game that an agent plays: the rules of Go as a GTP engine needs them, memory, and clocks."""
+"""One game that an agent plays: the rules of Go as a GTP engine needs them, and memory."""
 
-from dataclasses import dataclass
-
-import numpy as np
 import pytest
 from helpers.fake_go import policy_of
 
@@ -16,7 +13,7 @@ PASS = 25
 @pytest.fixture(scope="module")
 def made() -> GamePlayer:
     """Its move is the number of positions shown to it, with the present one."""
-    return GamePlayer(pgx.endless_go(5), [policy_of(lambda shown: shown)], ())
+    return GamePlayer(pgx.endless_go(5), policy_of(lambda shown: shown), ())
 
 
 @pytest.fixture
@@ -81,29 +78,6 @@ def test_an_agent_that_remembers_is_shown_every_position_once(player) -> None:
     assert move() == 4
     player.undo()
     assert move() == 4
-    assert player.undo(0)  # back to Black's last choice
-    assert (player.turn, player.ply, move()) == (0, 2, 3)
-
-
-@dataclass
-class Search:
-    """In place of a compiled search: it says its number, and takes a while."""
-
-    number: int
-
-    def __call__(self, params, position, keys):
-        return np.array([self.number])
-
-
-def test_a_clock_chooses_the_slowest_search_that_fits(player, monkeypatch) -> None:
-    monkeypatch.setattr(player, "_searches", [Search(0), Search(1), Search(2)])
-    monkeypatch.setattr(player, "seconds", [0.4, 0.1, 0.0])
-    # of 0.7 of the time
-    chosen = [int(player.search(None, seconds)) for seconds in (None, 10.0, 0.58, 0.56, 0.15, 0.14, 0.0)]
-    assert chosen == [0, 0, 0, 1, 1, 2, 2]
-
-
-def test_searches_are_measured(made) -> None:
-    del made.__dict__["seconds"]
-    (seconds,) = made.seconds
-    assert 0.0 < seconds < 10.0
+    assert player.undo()
+    assert player.undo()
+    assert (player.turn, move()) == (0, 3)

@@ -15,7 +15,7 @@ answers = sys.argv[1:]
 print("Loading...\\n\\n=====", flush=True)
 for line in sys.stdin:
     command, *_ = line.split()
-    text = {"name": "Puppet", "version": "1", "final_score": "W+0.5"}.get(command, "")
+    text = {"name": "Puppet", "version": "1"}.get(command, "")
     if command == "genmove":
         text = answers.pop(0) if answers else "PASS"
         if text == "crash":
@@ -81,20 +81,13 @@ def _result(likes) -> SearchResult:
 
 
 class FakePlayer:
-    """Go without captures, in place of a `GamePlayer`. It plays on the first empty point.
-
-    asked: the seconds that it had for each move.
-    """
+    """Go without captures, in place of a `GamePlayer`. It plays on the first empty point."""
 
     def __init__(self) -> None:
-        self.moves, self.asked, self.seconds = [], [], [0.0]
+        self.moves = []
 
     def clear(self) -> None:
         self.moves = []
-
-    @property
-    def ply(self) -> int:
-        return len(self.moves)
 
     @property
     def board(self) -> np.ndarray:
@@ -106,8 +99,7 @@ class FakePlayer:
     def legal(self, side: int) -> np.ndarray:
         return np.append(self.board.ravel(), 0) == 0
 
-    def search(self, side: int, seconds: float | None) -> SearchResult:
-        self.asked.append(seconds)
+    def search(self, side: int) -> SearchResult:
         return SearchResult(np.argmax(self.legal(side)), None, None, None, None, None)
 
     def play(self, action: int, side: int) -> None:

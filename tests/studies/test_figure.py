@@ -24,7 +24,7 @@ def areas(tasks: list[Task]) -> dict:
 def test_every_environment_has_a_panel_and_the_areas_one() -> None:
     study = load_study("fig2b", arms=["none", "direct"])
     tasks = [task("A", {"none": [0.0, 0.0], "direct": [2.0, 4.0]}), task("B", {"none": [1.0, 3.0]})]
-    drawn = figure.panels(study, tasks, areas(tasks)).axes
+    drawn = figure.draw(study, tasks, areas(tasks)).axes
     assert [axes.get_title() for axes in drawn] == ["A", "B", "area under the curve"]
     assert [line.get_label() for line in drawn[0].lines] == ["Muesli", "SC-Direct"]
     # A: 0 is the lowest return and 3 the best mean, so 0 and 1; B: 1 to 2, so that its only arm is at 1
@@ -34,7 +34,7 @@ def test_every_environment_has_a_panel_and_the_areas_one() -> None:
 def test_over_an_axis_arms_without_a_place_are_levels() -> None:
     study = load_study("fig4b", arms=["none", "ratio_0.25", "ratio_1", "ratio_4"])
     tasks = [task("A", {"none": [0.0, 0.0], "ratio_4": [4.0, 4.0], "ratio_0.25": [1.0, 1.0], "ratio_1": [2.0, 2.0]})]
-    axes = figure.panels(study, tasks, areas(tasks)).axes[-1]
+    axes = figure.draw(study, tasks, areas(tasks)).axes[-1]
     assert axes.get_xlabel() == "imagined rollouts per state"
     assert axes.get_xscale() == "log"
     curve, level = axes.lines[0], axes.lines[-1]
@@ -45,7 +45,7 @@ def test_over_an_axis_arms_without_a_place_are_levels() -> None:
 def test_the_legend_of_all_arms_is_inside_the_figure() -> None:
     study = load_study("fig3a")
     tasks = [task("A", {arm: [float(i), i + 1.0] for i, arm in enumerate(study.arms)})]
-    drawn = figure.panels(study, tasks, areas(tasks))
+    drawn = figure.draw(study, tasks, areas(tasks))
     drawn.draw_without_rendering()
     [legend] = drawn.legends
     assert len(legend.get_texts()) == len(study.arms)
@@ -61,7 +61,7 @@ def test_games_have_a_median_of_human_normalised_returns() -> None:
         task("Pong", {"none": [-20.7, -20.7], "direct": [14.6, 14.6]}),
         task("Breakout", {"none": [1.7, 1.7], "direct": [1.7, 1.7]}),
     ]
-    axes = figure.panels(study, tasks, areas(tasks)).axes[-1]
+    axes = figure.draw(study, tasks, areas(tasks)).axes[-1]
     assert axes.get_title() == "median of 2 game(s)"
     none, direct = (np.asarray(line.get_ydata(), float) for line in axes.lines)
     np.testing.assert_allclose(none, 0.0, atol=1e-3)
@@ -74,16 +74,8 @@ def test_games_against_an_engine_are_drawn_by_simulations() -> None:
     scores = areas(tasks)
     for arm, low, high in (("none", 0.2, 0.4), ("direct", 0.3, 0.6)):
         scores["Go 5x5"][arm] |= {"win_0": {0: low, 1: low}, "win_32": {0: high, 1: high}}
-    axes = figure.panels(study, tasks, scores).axes[-1]
+    axes = figure.draw(study, tasks, scores).axes[-1]
     assert axes.get_title() == "games against the engine"
     heights = [list(np.asarray(line.get_ydata(), float)) for line in axes.lines if len(line.get_xdata()) == 2]
     assert [0.2, 0.4] in heights
     assert [0.3, 0.6] in heights
-
-
-def test_the_same_figure_is_the_same_files() -> None:
-    study = load_study("fig2b", arms=["none"])
-    tasks = [task("A", {"none": [1.0, 3.0]})]
-    first, second = (figure.draw(study, tasks, areas(tasks)) for _ in range(2))
-    assert first == second
-    assert set(first) == {"figure.png", "figure.svg"}

@@ -52,8 +52,6 @@ def test_values_on_paper() -> None:
     np.testing.assert_array_equal(best[0], [1.0, 0.0])
     # uniform: v(0) = 1/2 (1 + 4/2) + 1/2 v(0) / 2
     np.testing.assert_allclose(mdp.policy_values(garnet, jnp.full((2, 2), 0.5), 0.5), [2.0, 4.0])
-    assert mdp.absorbing(garnet)
-    assert not mdp.absorbing(Mdp(jnp.full((2, 2, 2), 0.5), garnet.R))
 
 
 def test_actions_of_a_garnet_share_successors() -> None:

@@ -188,13 +188,12 @@ def test_methods_share_world_tables_and_data_and_learn() -> None:
 # Scores
 
 
-def result_of(metrics: dict[str, list], task="evaluation") -> TaskResult:
+def result_of(metrics: dict[str, list]) -> TaskResult:
     """The result of methods none, dyna and direct with MLE models, from metric -> [V, N, P]."""
-    methods = [Method(task, "mle", update, "") for update in ("none", "dyna", "direct")]
+    methods = [Method("evaluation", "mle", update, "") for update in ("none", "dyna", "direct")]
     metrics = {name: np.array(values, float) for name, values in metrics.items()}
     seeds = metrics["ratio_error"].shape[1]
-    absorbing = np.arange(seeds) == 0
-    curves = Curves(np.arange(2), metrics, np.array([1.0, -1.0, 2.0])[:seeds], absorbing, 0.0, 0.0, 0.0)
+    curves = Curves(np.arange(2), metrics, 0.0, 0.0, 0.0)
     return TaskResult(methods, list(range(seeds)), curves)
 
 
@@ -209,7 +208,6 @@ def test_scores_on_paper() -> None:
     assert direct["metrics"]["relative_error"]["auc"]["mean"] == (2.5 + 3.5) / 2
     duel = direct["against"]["dyna"]["relative_error"]["final"]
     assert (duel["difference"]["mean"], duel["wins"], duel["of"]) == (0.0, 1, 2)
-    assert duel["where"] == {"absorbing": {"wins": 1, "of": 1}, "not_absorbing": {"wins": 0, "of": 1}}
     assert dyna["against"]["none"]["relative_error"]["final"]["wins"] == 1
     assert "dyna" not in dyna["against"]
 
@@ -222,15 +220,6 @@ def test_diverged_replicas_are_counted_and_stay_in_the_scores() -> None:
     lost = scores[2]["metrics"]["ratio_error"]["final"]
     assert lost == {"mean": None, "interval": None, "median": None, "median_interval": None}
     assert scores[2]["against"]["dyna"]["ratio_error"]["final"]["wins"] == 0
-
-
-def test_policy_values_are_shown_with_and_without_mdps_of_negative_v_star() -> None:
-    value = [[[0, 1], [0, 5], [0, 1]]] * 3  # the second MDP's v* is negative
-    error = [[[1, 1]] * 3] * 3
-    names = ("policy_value", "greedy_value")
-    score = study.summarise(result_of({**dict.fromkeys(names, value), "ratio_error": error}, "control"))[0]
-    np.testing.assert_allclose(score["metrics"]["policy_value"]["final"]["mean"], 7 / 3)
-    assert score["metrics"]["policy_value"]["final_where_v_star_positive"]["mean"] == 1.0
 
 
 # The command
@@ -252,9 +241,7 @@ def test_all_makes_every_file(capsys) -> None:
     told = capsys.readouterr()
     assert "per second" in told.err
     lines = told.out.splitlines()
-    assert lines[0].split() == shlex.split(
-        "task model update setting score median 90% mean less Dyna 90% wins absorbing lost"
-    )
+    assert lines[0].split() == shlex.split("task model update setting score median 90% mean less Dyna 90% wins lost")
     assert {line.split(",")[1].split()[0] for line in lines[1:-1]} == {"auc", "final"}
     rows = rows_of(Path("out/curves.csv"))
     assert list(rows[0])[:7] == ["task", "model", "update", "seed", "iteration", "metric", "value"]

@@ -81,7 +81,7 @@ def results(
 
     @jax.jit
     def play(params, key):
-        sides = (players.policy_player(model, choose, params), opponent)
+        sides = (episodes.policy_player(model, choose, params), opponent)
         return episodes.play(env, sides, key, games, 1_000).episode_return
 
     params, seeds = agents.learner.target, range(len(agents.seeds))
