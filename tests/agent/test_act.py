@@ -1,7 +1,5 @@
 """Acting in training: the policy head, with a share of uniform actions."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,14 +16,15 @@ PI = jax.nn.softmax(jnp.array([0.4, -0.4, -1e9]))
 DRAWS = 4_000
 
 
+@jax.jit
 def acted(explore: float):
     """Actions and logits of many environments in state 0."""
     model = table_model()._replace(encode=lambda encoder, obs, carry: (obs.frame, carry))
     frame = jnp.tile(jnp.eye(STATES)[0], (DRAWS, 1))
     zeros, legal = jnp.zeros(DRAWS), jnp.tile(jnp.array([True, True, False]), (DRAWS, 1))
     obs = Observation(frame, legal, zeros.astype(jnp.int32), zeros, zeros == 1, zeros == 0)
-    hyper = jax.tree.map(jnp.float32, small().hyper._replace(explore=explore))
-    return jax.jit(partial(muesli.act, model))(PARAMS, obs, (), jax.random.key(0), hyper)[:2]
+    hyper = jax.tree.map(jnp.float32, small().hyper)._replace(explore=explore)
+    return muesli.act(model, PARAMS, obs, (), jax.random.key(0), hyper)[:2]
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,14 @@
-"""Returns against numbers on paper, slow loops, rlax and each other."""
-
-import functools
+"""Returns against numbers on paper, slow loops and each other."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import references
-from helpers.references import rlax
 
 from purejax_sc.agent import returns
 
-SHAPES = [(1,), (6,), (5, 3), (4, 2, 3)]
+SHAPES = [(1,), (4, 2, 3)]
 FUNCTIONS = ["lambda_returns", "retrace", "vtrace"]
 
 
@@ -45,17 +42,6 @@ def test_equals_slow_loop(name, shape):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_zero_discount_cuts_the_stream_in_two(name):
-    x = batch((6, 2))
-    x["discount_t"][2] = 0.0
-    function = getattr(returns, name)
-    whole = function(*arguments(name, x, 0.7))
-    halves = [{key: value[part] for key, value in x.items()} for part in (slice(0, 3), slice(3, 6))]
-    apart = np.concatenate([function(*arguments(name, half, 0.7)) for half in halves])
-    np.testing.assert_allclose(whole, apart, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
 def test_shapes_that_do_not_fit_are_refused(name):
     x = batch((5, 3))
     x["r_t"] = x["r_t"][:, :1]
@@ -81,13 +67,6 @@ def test_retrace_on_paper():
         jnp.array([1.0, 0.0]), jnp.full(2, 0.5), jnp.array([2.0, 4.0]), jnp.array([3.0]), jnp.array([0.5]), 1.0
     )
     np.testing.assert_allclose(g, [1.75, 2.0])
-
-
-def test_retrace_clips_ratios_at_one():
-    x = batch((5, 3))
-    args = list(arguments("retrace", x, 0.7))
-    clipped = [*args[:4], np.minimum(args[4], 1.0), args[5]]
-    np.testing.assert_array_equal(returns.retrace(*args), returns.retrace(*clipped))
 
 
 def test_vtrace_on_paper():
@@ -125,57 +104,6 @@ def test_vtrace_on_policy_is_the_lambda_return():
     np.testing.assert_allclose(on_policy, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_vtrace_with_ratio_zero_leaves_the_value():
-    x = batch((6, 3))
-    out = returns.vtrace(x["v_tm1"], x["v_t"], x["r_t"], x["discount_t"], np.zeros((6, 3), np.float32), 0.7)
-    np.testing.assert_array_equal(out, x["v_tm1"])
-
-
-def test_retrace_with_ratio_zero_is_one_step():
-    x = batch((6, 3))
-    out = returns.retrace(x["r_t"], x["discount_t"], x["v_t"], x["q_tm1"][1:], np.zeros((5, 3), np.float32), 0.7)
-    np.testing.assert_allclose(out, x["r_t"] + x["discount_t"] * x["v_t"], rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
-def test_lambda_returns_equal_rlax(lambda_):
-    x = batch((6,))
-    expected = rlax.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], lambda_)
-    np.testing.assert_allclose(
-        returns.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], lambda_), expected, rtol=1e-5, atol=1e-6
-    )
-
-
-def test_retrace_equals_rlax():
-    # T transitions: rlax takes q and c of all but the first state acted in, and gives G for every one.
-    x = batch((6, 3))
-    c = 0.7 * np.minimum(1.0, x["rho_tm1"])
-    reference = jax.vmap(rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1)
-    expected = reference(x["q_tm1"][1:], x["v_t"], x["r_t"], x["discount_t"], c[1:])
-    np.testing.assert_allclose(returns.retrace(*arguments("retrace", x, 0.7)), expected, rtol=1e-5, atol=1e-6)
-
-
-@jax.numpy_dtype_promotion("standard")  # rlax multiplies masks
-def test_vtrace_equals_rlax():
-    x = batch((6, 3))
-    args = arguments("vtrace", x, 0.7)
-    reference = jax.vmap(functools.partial(rlax.vtrace, lambda_=0.7), in_axes=1, out_axes=1)
-    errors = reference(*args[:-1])
-    np.testing.assert_allclose(returns.vtrace(*args), errors + x["v_tm1"], rtol=1e-5, atol=1e-5)
-
-
-@jax.numpy_dtype_promotion("standard")
-def test_vtrace_and_its_action_return_equal_rlax():
-    # The learner's action return: r + d (lambda G' + (1 - lambda) v'), the last one bootstraps from v'.
-    x = batch((6,))
-    v_tm1 = np.concatenate([x["v_tm1"][:1], x["v_t"][:-1]])
-    expected = rlax.vtrace_td_error_and_advantage(v_tm1, x["v_t"], x["r_t"], x["discount_t"], x["rho_tm1"], lambda_=0.9)
-    value = returns.vtrace(v_tm1, x["v_t"], x["r_t"], x["discount_t"], x["rho_tm1"], 0.9)
-    np.testing.assert_allclose(value, expected.errors + v_tm1, rtol=1e-5, atol=1e-5)
-    ahead = np.concatenate([0.9 * value[1:] + (1 - 0.9) * v_tm1[1:], x["v_t"][-1:]])
-    np.testing.assert_allclose(x["r_t"] + x["discount_t"] * ahead, expected.q_estimate, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradients_flow(name):
     x = batch((4,))
@@ -191,4 +119,4 @@ def test_gradients_flow(name):
         "retrace": 0.25 ** np.arange(4.0),
         "vtrace": 0.5 * 0.25 ** np.arange(4.0),
     }[name]
-    np.testing.assert_allclose(jax.grad(first)(x["r_t"]), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(jax.grad(first))(x["r_t"]), expected, rtol=1e-6)

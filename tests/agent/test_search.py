@@ -21,9 +21,12 @@ KINDS = pytest.mark.parametrize("kind", ["muzero", "gumbel"])
 
 
 @cache
-def make_cached(kind, spec, simulations, max_depth=None, trained_depth=None, considered=None):
+def make_cached(kind, spec, simulations, max_depth=None, trained_depth=None, considered=None, rules=False, shown=False):
+    """One program per combination. rules: the model says that only action 0 is legal."""
+    model = table_model()._replace(reconstruct=(lambda dynamics, z: z) if shown else None)
+    model = with_rules(model, jnp.array([1.0, -1.0, -1.0])) if rules else model
     options = SearchOptions(simulations, kind, max_depth, considered=considered)
-    return jax.jit(make_search(table_model(), spec, options, trained_depth))
+    return jax.jit(make_search(model, spec, options, trained_depth))
 
 
 def look(
@@ -33,12 +36,13 @@ def look(
     spec=ONE,
     legal=((True, True, False),) * ROOTS,
     discount=0.9,
-    root=0,
+    roots=(0,) * ROOTS,
+    seed=0,
     **options,
 ):
     """Search from the same state under three masks of legal actions; by default only the first two actions are."""
-    e = jnp.tile(jnp.eye(STATES)[root], (ROOTS, 1))
-    return make_cached(kind, spec, simulations, **options)(params, e, jnp.array(legal), jax.random.key(0), discount)
+    e = jnp.eye(STATES)[jnp.array(roots)]
+    return make_cached(kind, spec, simulations, **options)(params, e, jnp.array(legal), jax.random.key(seed), discount)
 
 
 @KINDS
@@ -116,10 +120,9 @@ def test_a_batch_equals_its_roots_one_by_one(kind):
     successors, rewards, logits = rng.integers(0, STATES, (STATES, 3)), *rng.normal(size=(2, STATES, 3))
     params = tables(successors, rewards, rng.normal(size=STATES), logits)
     legal = jnp.array([[True, True, True], [True, True, False], [True, False, True]])
-    search = make_cached(kind, ONE, MANY)
-    together = search(params, jnp.eye(STATES)[:ROOTS], legal, jax.random.key(0), 0.9)
+    together = look(params, kind, legal=legal, roots=range(ROOTS))
     for i in range(ROOTS):
-        alone = look(params, kind, legal=legal[jnp.array([i] * ROOTS)], root=i)
+        alone = look(params, kind, legal=legal[jnp.array([i] * ROOTS)], roots=(i,) * ROOTS)
         assert alone.action.tolist() == [together.action[i]] * ROOTS
         np.testing.assert_allclose(alone.weights[0], together.weights[i], rtol=1e-5)
         np.testing.assert_allclose(alone.value[0], together.value[i], rtol=1e-5)
@@ -128,50 +131,46 @@ def test_a_batch_equals_its_roots_one_by_one(kind):
 @KINDS
 def test_the_key_adds_no_noise(kind):
     params = tables([[1], [1]], rewards=[[0.3, 0.5]], logits=[[1, 0]])
-    e, legal = jnp.eye(STATES)[:ROOTS], jnp.array([[True, True, False]] * ROOTS)
-    one, other = (make_cached(kind, ONE, MANY)(params, e, legal, jax.random.key(seed), 0.9) for seed in (1, 2))
+    one, other = (look(params, kind, seed=seed) for seed in (1, 2))
     np.testing.assert_array_equal(one.weights[0], other.weights[0])
 
 
-@KINDS
-def test_the_temperature_draws_from_the_weights(kind):
+def test_the_temperature_draws_from_the_weights():
     params = tables([[1], [1]], rewards=[[0.3, 0.5]], logits=[[1, 0]])
     e, legal = jnp.eye(STATES)[:1], jnp.array([[True, True, False]])
     keys = jax.random.split(jax.random.key(0), 2_000)
 
-    def share(temperature):
-        search = make_search(table_model(), ONE, SearchOptions(12, kind, temperature=temperature))
-        found = jax.jit(jax.vmap(search, (None, None, None, 0, None)))(params, e, legal, keys, 0.9)
-        return found.weights[0, 0], np.bincount(found.action[:, 0], minlength=3) / len(keys)
-
-    (weights, drawn), (_, sharp) = share(1.0), share(0.5)
-    np.testing.assert_allclose(drawn, weights, atol=0.035)  # three standard errors
-    np.testing.assert_allclose(sharp, weights**2 / jnp.sum(weights**2), atol=0.035)
-    assert drawn[2] == sharp[2] == 0.0
+    search = make_search(table_model(), ONE, SearchOptions(12, "gumbel", temperature=0.5))
+    found = jax.jit(jax.vmap(search, (None, None, None, 0, None)))(params, e, legal, keys, 0.9)
+    weights, drawn = found.weights[0, 0], np.bincount(found.action[:, 0], minlength=3) / len(keys)
+    np.testing.assert_allclose(drawn, weights**2 / jnp.sum(weights**2), atol=0.035)  # three standard errors
+    assert drawn[2] == 0.0
 
 
-def test_a_search_of_the_model_alone_does_not_step_the_environment():
-    with pytest.raises(ValueError, match="needs the environment"):
-        make_search(table_model(), ONE, SearchOptions(2, dynamics="environment"))
-
-
-def test_search_without_simulations_is_refused():
-    with pytest.raises(ValueError, match="simulations=1 or more"):
-        make_search(table_model(), ONE, SearchOptions(0))
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (SearchOptions(2, dynamics="environment"), "needs the environment"),
+        (SearchOptions(0), "simulations=1 or more"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        make_search(table_model(), ONE, options)
 
 
 @KINDS
 def test_what_was_looked_at_is_told(kind):
-    # A corridor in which action 1 pays 1 at every step, for three steps; 40 simulations.
-    params = tables([[4, 1], [4, 2], [4, 3], [4, 4], [4]], rewards=[[0, 1], [0, 1], [0, 1]], logits=[[0, 1]] * 3)
-    found = look(params, kind, 40, discount=0.5)
-    assert found.visits[0].sum() == 40
+    # A corridor in which action 1 pays 1 at every step, for three steps.
+    params = tables([[4, 1, 4], [4, 2, 4], [4, 3, 4], [4], [4]], rewards=[[0, 1, 0]] * 3, logits=[[0, 1, 0]] * 3)
+    found = look(params, kind, discount=0.5)
+    assert found.visits[0].sum() == MANY
     np.testing.assert_array_equal(found.visits[:, 2], 0)  # illegal
     np.testing.assert_array_equal(found.q[:, 2], 0.0)
     np.testing.assert_allclose(found.q[0, 0], 0.0, atol=1e-6)
     assert 1.0 < found.q[0, 1] <= 1.75  # 1 + 1/2 + 1/4, averaged over what was tried
     assert found.pv[0, :3].tolist() == [1, 1, 1]
-    assert look(params, kind, 2, discount=0.5).pv[0].tolist()[-1] == -1
+    assert look(params, kind, 1, discount=0.5).pv[0].tolist()[-1] == -1
 
 
 # What values are scaled by
@@ -184,17 +183,13 @@ def test_what_was_looked_at_is_told(kind):
         (False, GAME, 51 * 0.1 * 0.04),  # half of the range of a game's results is 1
         (True, GAME, 51 * 0.3 * 0.04),  # and weighs more if the model reconstructs the board
         (False, ONE, 51 * 0.2 * 0.04 / 0.34),  # the tree holds 0, 0.30 and 0.34
-        (True, ONE, 51 * 0.2 * 0.04 / 0.34),
         (False, TWO, 51 * 0.2 * 0.04 / 0.68),  # and, with two players, the same values to the other one
     ],
 )
 def test_gumbel_weighs_a_difference_by_its_scale(shown, spec, advantage):
     """Both legal actions are tried once; they pay 0.30 and 0.34, and then nothing."""
-    model = table_model()._replace(reconstruct=(lambda dynamics, z: z) if shown else None)
-    params, e = tables([[1], [1]], rewards=[[0.30, 0.34]]), jnp.tile(jnp.eye(STATES)[0], (ROOTS, 1))
-    legal = jnp.array([[True, True, False]] * ROOTS)
-    search = jax.jit(make_search(model, spec, SearchOptions(2, "gumbel")))
-    weights = search(params, e, legal, jax.random.key(0), 1.0).weights
+    params = tables([[1], [1]], rewards=[[0.30, 0.34]])
+    weights = look(params, "gumbel", 2, spec, discount=1.0, shown=shown).weights
     np.testing.assert_allclose(np.log(weights[0, 1] / weights[0, 0]), advantage, rtol=1e-3)
 
 
@@ -202,20 +197,13 @@ def test_gumbel_weighs_a_difference_by_its_scale(shown, spec, advantage):
 def test_below_the_root_a_search_keeps_to_what_the_model_says_is_legal(kind):
     # Action 1 leads to state 2, where whoever moves there takes 1 by action 1; but the model says that this is illegal.
     params = tables([[1, 2], [1], [2]], rewards=[[0, 0.2], [0], [0, 1]])
-    e, legal = jnp.tile(jnp.eye(STATES)[0], (ROOTS, 1)), jnp.array([[True, True, False]] * ROOTS)
-    says = with_rules(table_model(), jnp.array([1.0, -1.0, -1.0]))
-
-    def chosen(model):
-        search = jax.jit(make_search(model, TWO, SearchOptions(MANY, kind)))
-        return search(params, e, legal, jax.random.key(0), 1.0).action.tolist()
-
-    assert chosen(table_model()) == [0] * ROOTS
-    assert chosen(says) == [1] * ROOTS
+    assert look(params, kind, spec=TWO, discount=1.0).action.tolist() == [0] * ROOTS
+    assert look(params, kind, spec=TWO, discount=1.0, rules=True).action.tolist() == [1] * ROOTS
 
 
 @pytest.mark.parametrize(
     ("considered", "visits"),
-    [(2, [4, 4, 0, 0, 0, 0]), (4, [1, 1, 3, 3, 0, 0]), (None, [1, 1, 3, 3, 0, 0])],
+    [(2, [4, 4, 0, 0, 0, 0]), (None, [1, 1, 3, 3, 0, 0])],
 )
 def test_gumbel_chooses_from_the_best_actions_of_the_prior(considered, visits):
     """What the prior likes less pays more. Of eight simulations each round takes as many, and keeps the better half."""
@@ -240,7 +228,7 @@ def test_a_scale_of_the_whole_tree_does_not_depend_on_the_unit_of_rewards():
     # In MuZero's search too; the prior likes what pays less.
     def weights(unit):
         params = tables([[1], [2], [1]], rewards=[[0.5 * unit, unit], [0.2 * unit]], logits=[[1, 0]])
-        return look(params, simulations=20).weights
+        return look(params).weights
 
     np.testing.assert_allclose(weights(1.0), weights(100.0), atol=1e-6)
 
@@ -255,7 +243,6 @@ def test_known_bounds_leave_a_small_difference_small():
 def test_depth_is_limited_to_what_the_model_was_trained_for(kind):
     # Three steps away is a reward of 1: out of reach of a tree of two steps.
     params = tables([[4, 1], [4, 2], [4, 3], [3], [4]], rewards=[[0, 0], [0, 0], [0, 1]], logits=[[1, 0]] * 5)
-    assert look(params, kind, trained_depth=3).value[0] > 0
     assert look(params, kind, trained_depth=2).value[0] == 0
     assert look(params, kind, trained_depth=2, max_depth=3).value[0] > 0
 

@@ -7,28 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import references
-from helpers.references import rlax
 
 from purejax_sc.agent import transforms
-from purejax_sc.types import Moment
 
 
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [
-        (0.0, 0.0),
-        (3.0, 1.003),  # sqrt(4) - 1 + 0.003
-        (-8.0, -2.008),  # -(sqrt(9) - 1) - 0.008
-        (0.1, 0.0489),
-        (1.0, 0.4152),
-        (10.0, 2.327),
-        (100.0, 9.150),
-        (1000.0, 31.64),
-        (58705.6, 300.0),  # the end of the default support
-    ],
-)
-def test_signed_hyperbolic_values(x, expected):
-    np.testing.assert_allclose(transforms.signed_hyperbolic(jnp.float32(x)), expected, rtol=3e-4)
+def test_signed_hyperbolic_on_paper():
+    # 3: sqrt(4) - 1 + 0.003; -8: -(sqrt(9) - 1) - 0.008; 58705.6 is the end of the default support
+    x = jnp.array([0.0, 3.0, -8.0, 0.1, 1.0, 10.0, 100.0, 1000.0, 58705.6])
+    expected = [0.0, 1.003, -2.008, 0.0489, 0.4152, 2.327, 9.150, 31.64, 300.0]
+    np.testing.assert_allclose(transforms.signed_hyperbolic(x), expected, rtol=3e-4)
 
 
 def test_signed_hyperbolic_equals_its_printed_form():
@@ -38,40 +25,13 @@ def test_signed_hyperbolic_equals_its_printed_form():
     )
 
 
-def test_signed_parabolic_undoes_three():
-    # h(3) = 1.003
-    np.testing.assert_allclose(transforms.signed_parabolic(jnp.float32(1.003)), 3.0, rtol=1e-6)
-
-
 @pytest.mark.parametrize("around", [0.001, 1.0, 100.0])
-@pytest.mark.parametrize("sign", [-1.0, 1.0])
-def test_inverse_loses_no_digits_in_float32(around, sign):
-    x = jnp.asarray(sign * around * np.linspace(0.5, 2.0, 301), jnp.float32)
-
-    def error(inverse):
-        # From a correctly rounded h(x), so that the error is the inverse's alone.
-        exact = jnp.asarray(references.hyperbolic(np.asarray(x)), jnp.float32)
-        return np.max(np.abs(np.asarray(inverse(exact), np.float64) / np.asarray(x, np.float64) - 1))
-
-    assert error(transforms.signed_parabolic) < 5e-7  # 8 half units in the last place, one of them the argument's
-    assert error(transforms.signed_parabolic) < error(rlax.signed_parabolic) / 10
-
-
-@pytest.mark.parametrize("x", [0.001, 1.0, 100.0])
-def test_round_trip_is_tighter_than_that_of_rlax(x):
-    x = jnp.float32(x)
-
-    def error(there, back):
-        return abs(float(back(there(x))) / float(x) - 1)
-
-    ours = error(transforms.signed_hyperbolic, transforms.signed_parabolic)
-    assert ours < 3e-7
-    assert ours < error(rlax.signed_hyperbolic, rlax.signed_parabolic)
-
-
-@pytest.mark.parametrize("around", [0.001, 1.0, 100.0])
-def test_round_trip_is_the_identity(around):
-    x = jnp.asarray(around * np.linspace(-2.0, 2.0, 401), jnp.float32)
+def test_inverse_loses_no_digits_in_float32(around):
+    x = jnp.asarray(around * np.concatenate([s * np.linspace(0.5, 2.0, 301) for s in (-1, 1)]), jnp.float32)
+    # From a correctly rounded h(x), so that the error is the inverse's alone.
+    exact = jnp.asarray(references.hyperbolic(np.asarray(x)), jnp.float32)
+    error = np.asarray(transforms.signed_parabolic(exact), np.float64) / np.asarray(x, np.float64) - 1
+    assert np.max(np.abs(error)) < 5e-7  # 8 half units in the last place, one of them the argument's
     back = transforms.signed_parabolic(transforms.signed_hyperbolic(x))
     np.testing.assert_allclose(back, x, rtol=5e-7)  # the roundings of both
 
@@ -93,7 +53,7 @@ def test_two_hot_clips_at_the_ends():
     np.testing.assert_array_equal(transforms.two_hot(x, 5, 2.0), np.eye(5)[[0, 0, 4, 4]])
 
 
-@pytest.mark.parametrize(("bins", "bins_max"), [(601, 300.0), (21, 2.0), (8, 3.0)])
+@pytest.mark.parametrize(("bins", "bins_max"), [(601, 300.0), (8, 3.0)])
 def test_two_hot_is_a_distribution_with_mean_x(bins, bins_max):
     x = np.random.default_rng(0).uniform(-bins_max, bins_max, (4, 25))
     probs = np.asarray(transforms.two_hot(jnp.asarray(x, jnp.float32), bins, bins_max), np.float64)
@@ -108,25 +68,22 @@ def two_hot_loss(x, logits, bins_max):
     return -jnp.sum(transforms.two_hot(x, logits.shape[-1], bins_max) * jax.nn.log_softmax(logits))
 
 
-def test_two_hot_gradient_between_atoms_is_the_difference_of_log_probabilities():
+def test_two_hot_gradients_between_on_and_outside_of_atoms():
     # loss = -(2 - x) log p(1) - (x - 1) log p(2) on [1, 2], slope log p(1) - log p(2) = logits[3] - logits[4]
     logits = jnp.array([0.3, -1.0, 0.5, 2.0, 0.25])
-    np.testing.assert_allclose(jax.grad(two_hot_loss)(1.3, logits, 2.0), 2.0 - 0.25, rtol=1e-6)
+    slope = jax.jit(jax.vmap(jax.grad(two_hot_loss), (0, None, None)), static_argnums=2)
+    x = jnp.array([1.3, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0])  # the last two are at the end and beyond it
+    np.testing.assert_allclose(slope(x, logits, 2.0), [2.0 - 0.25, *[0.0] * 6], rtol=1e-6)
     # spacing 0.5: the slope doubles
-    np.testing.assert_allclose(jax.grad(two_hot_loss)(0.65, logits, 1.0), 2 * (2.0 - 0.25), rtol=1e-6)
-
-
-@pytest.mark.parametrize("x", [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0])
-def test_two_hot_gradient_on_an_atom_and_outside_is_zero(x):
-    logits = jnp.array([0.3, -1.0, 0.5, 2.0, 0.25])
-    assert jax.grad(two_hot_loss)(x, logits, 2.0) == 0
+    np.testing.assert_allclose(slope(jnp.array([0.65]), logits, 1.0), [2 * (2.0 - 0.25)], rtol=1e-6)
 
 
 def test_a_uniform_value_head_does_not_pull_a_zero_return():
     # Fresh heads: every return is exactly 0 and every log-probability -log 601, so no direction is better.
-    assert jax.grad(two_hot_loss)(0.0, jnp.zeros(601), 300.0) == 0
+    assert jax.jit(jax.grad(two_hot_loss), static_argnums=2)(0.0, jnp.zeros(601), 300.0) == 0
 
 
+shift_categorical = jax.jit(transforms.shift_categorical, static_argnums=3)
 ONE = references.inverse_hyperbolic(1.0)  # the raw value of the atom 1: 2.99
 TWICE, HALF = references.hyperbolic(2 * ONE), references.hyperbolic(ONE / 2)  # 1.65 and 0.58
 SHIFT_ON_PAPER = [
@@ -138,27 +95,20 @@ SHIFT_ON_PAPER = [
 ]
 
 
-@pytest.mark.parametrize(("shift", "scale", "expected"), SHIFT_ON_PAPER)
-def test_shift_categorical_on_paper(shift, scale, expected):
+def test_shift_categorical_on_paper():
     """On the atoms -2 .. 2."""
-    probs = jnp.array([0.0, 0.5, 0.25, 0.25, 0.0])
-    out = transforms.shift_categorical(probs, jnp.float32(shift), jnp.float32(scale), 2.0)
-    np.testing.assert_allclose(out, expected, atol=1e-6)
+    shift, scale, expected = (np.array(x, np.float32) for x in zip(*SHIFT_ON_PAPER, strict=True))
+    probs = jnp.tile(jnp.array([0.0, 0.5, 0.25, 0.25, 0.0]), (len(shift), 1))
+    np.testing.assert_allclose(shift_categorical(probs, shift, scale, 2.0), expected, atol=1e-6)
 
 
-def test_shift_categorical_equals_rlax_and_the_slow_loop():
+def test_shift_categorical_equals_the_slow_loop():
     rng = np.random.default_rng(0)
     probs, shift, scale = rng.dirichlet(np.ones(21), 6), rng.normal(size=6), rng.uniform(-1, 1, 6)
-    out = transforms.shift_categorical(*(jnp.asarray(x, jnp.float32) for x in (probs, shift, scale)), 2.5)
-    atoms = jnp.linspace(-2.5, 2.5, 21)
+    out = shift_categorical(*(jnp.asarray(x, jnp.float32) for x in (probs, shift, scale)), 2.5)
     options = types.SimpleNamespace(bins=21, bins_max=2.5)
     for i in range(6):
-        expected = references.projected(options, probs[i], shift[i], scale[i])
-        np.testing.assert_allclose(out[i], expected, atol=1e-5)
-        if scale[i] > 0:  # rlax wants its atoms in order
-            moved = transforms.signed_hyperbolic(shift[i] + scale[i] * transforms.signed_parabolic(atoms))
-            theirs = references.rlax.categorical_l2_project(moved, jnp.asarray(probs[i], jnp.float32), atoms)
-            np.testing.assert_allclose(out[i], theirs, atol=1e-5)
+        np.testing.assert_allclose(out[i], references.projected(options, probs[i], shift[i], scale[i]), atol=1e-5)
 
 
 def test_shift_categorical_passes_gradients_to_everything():
@@ -168,7 +118,7 @@ def test_shift_categorical_passes_gradients_to_everything():
         return transforms.shift_categorical(probs, shift, scale, 2.0) @ jnp.arange(-2.0, 3.0)
 
     # the mean is sum_i p_i h(shift + scale x_i) inside the atoms, and h'(y) = 1 / (2 sqrt(|y| + 1)) + 0.001
-    grads = jax.grad(mean, (0, 1, 2))(probs, jnp.array(0.1), jnp.array(0.5))
+    grads = jax.jit(jax.grad(mean, (0, 1, 2)))(probs, jnp.array(0.1), jnp.array(0.5))
     x = np.array([references.inverse_hyperbolic(atom) for atom in range(-2, 3)])
     slope = 1 / (2 * np.sqrt(np.abs(0.1 + 0.5 * x) + 1)) + 1e-3
     np.testing.assert_allclose(grads[0], references.hyperbolic(0.1 + 0.5 * x), rtol=1e-5)
@@ -189,7 +139,7 @@ def test_from_logits_takes_the_mean_before_the_inverse_transform():
     np.testing.assert_allclose(transforms.from_logits(logits, 2.0), transforms.signed_parabolic(jnp.float32(1.0)), 1e-6)
 
 
-@pytest.mark.parametrize("gate", [0, 0.0, 0.5, 1, 1.0])
+@pytest.mark.parametrize("gate", [0, 0.5, 1.0])
 def test_scale_gradient_scales_only_the_backward_pass(gate):
     tree = {"a": jnp.array([1.0, -2.0]), "b": jnp.float32(3.0)}
 
@@ -197,20 +147,10 @@ def test_scale_gradient_scales_only_the_backward_pass(gate):
         passed = transforms.scale_gradient(tree, gate)
         return jnp.sum(passed["a"] ** 2) + 5.0 * passed["b"]
 
-    value, grad = jax.value_and_grad(loss)(tree)
+    value, grad = jax.jit(jax.value_and_grad(loss))(tree)
     assert value == 20.0  # 1 + 4 + 15
     np.testing.assert_allclose(grad["a"], gate * np.array([2.0, -4.0]))  # 2 x
     np.testing.assert_allclose(grad["b"], gate * 5.0)
-
-
-def test_scale_gradient_takes_a_vmap_axis_of_gates():
-    gates = jnp.array([0.0, 0.25, 1.0])
-    x = jnp.array([1.5, -2.0])
-    value, grad = jax.jit(
-        jax.vmap(lambda g: jax.value_and_grad(lambda x: jnp.sum(transforms.scale_gradient(x, g) ** 2))(x))
-    )(gates)
-    np.testing.assert_allclose(value, 6.25)  # 2.25 + 4, whatever the gate
-    np.testing.assert_allclose(grad, gates[:, None] * np.array([[3.0, -4.0]]))
 
 
 def test_a_closed_python_gate_builds_no_backward_pass():
@@ -266,49 +206,22 @@ def test_the_scale_of_advantages_that_are_all_zero_is_a_millionth():
     np.testing.assert_allclose(transforms.moment_scale(moment), 1e-6, rtol=1e-5)  # sqrt(1e-12)
 
 
-def test_moment_is_uncentred():
-    # A constant advantage of 2 has variance 0 and second moment 4; rlax centres.
-    x = jnp.full(8, 2.0)
-    moment = transforms.update_moment(transforms.init_moment(), jnp.mean(x**2), 0.5)
-    assert transforms.moment_scale(moment) == 2.0
-    init, update = rlax.create_ema(0.5)
-    assert update(x, init(x))[0].variance == 0.0
-
-
-def test_moment_agrees_with_rlax_after_many_updates():
-    init, update = rlax.create_ema(0.9)
-    state, moment = init(jnp.zeros(16)), transforms.init_moment()
-    for x in jax.random.normal(jax.random.key(0), (20, 16)):
-        _, state = update(x, state)
-        moment = transforms.update_moment(moment, jnp.mean(x**2), 0.9)
-    np.testing.assert_allclose(transforms.moment_scale(moment) ** 2, state.nu / (1 - state.decay_product), rtol=1e-5)
-
-
-def test_moment_decay_may_be_a_vmap_axis():
-    new = jax.vmap(lambda decay: transforms.update_moment(Moment(jnp.float32(4.0), jnp.float32(0.5)), 8.0, decay))
-    moment = new(jnp.array([0.5, 0.75]))
-    np.testing.assert_allclose(moment.nu, [6.0, 5.0])
-    np.testing.assert_allclose(moment.decay_product, [0.25, 0.375])
+masked_mean = jax.jit(jax.value_and_grad(transforms.masked_mean))
 
 
 def test_masked_mean_ignores_masked_entries():
-    x, mask = jnp.array([1.0, 2.0, 9.0]), jnp.array([True, True, False])
-    assert transforms.masked_mean(x, mask) == 1.5
-    assert transforms.masked_mean(x, mask.astype(jnp.float32)) == 1.5
-    np.testing.assert_array_equal(jax.grad(transforms.masked_mean)(x, mask), [0.5, 0.5, 0.0])
+    mask = jnp.array([True, True, False])
+    for last in (9.0, np.inf, -np.inf, np.nan):
+        mean, grad = masked_mean(jnp.array([1.0, 2.0, last]), mask)
+        assert mean == 1.5
+        np.testing.assert_array_equal(grad, [0.5, 0.5, 0.0])
+    assert transforms.masked_mean(jnp.array([1.0, 2.0, 9.0]), mask.astype(jnp.float32)) == 1.5
 
 
 def test_masked_mean_of_nothing_is_zero():
-    x, mask = jnp.array([1.0, -2.0]), jnp.zeros(2, bool)
-    assert transforms.masked_mean(x, mask) == 0
-    np.testing.assert_array_equal(jax.grad(transforms.masked_mean)(x, mask), [0.0, 0.0])
-
-
-@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-def test_masked_mean_survives_a_masked_infinity(bad):
-    x, mask = jnp.array([1.0, bad, 3.0]), jnp.array([True, False, True])
-    assert transforms.masked_mean(x, mask) == 2.0
-    np.testing.assert_array_equal(jax.grad(transforms.masked_mean)(x, mask), [0.5, 0.0, 0.5])
+    mean, grad = masked_mean(jnp.array([1.0, -2.0, 3.0]), jnp.zeros(3, bool))
+    assert mean == 0
+    np.testing.assert_array_equal(grad, [0.0, 0.0, 0.0])
 
 
 def test_masked_mean_refuses_a_mask_of_another_shape():

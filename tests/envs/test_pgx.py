@@ -23,7 +23,6 @@ RULES = {
 }
 NUM = 300  # games side by side: one number, so that tests share what they compile
 NAMES = [name.removeprefix("pgx/") for name in pgx.names()]
-SLOW = {"shogi", "animal_shogi", "chess"}  # 5, 3 and 2.5 s to import and trace; `test_envs` has them
 
 
 def make(name: str, **options) -> Env:
@@ -87,54 +86,8 @@ def no_early_pass(rng: np.random.Generator, moves: np.ndarray) -> int:
     return rng.choice(moves[:-1] if len(moves) > 2 else moves)
 
 
-# --- The referees ---
-
-
 def board(*rows: str) -> tuple[int, ...]:
     return tuple({"X": 1, "O": -1, ".": 0}[point] for row in rows for point in row)
-
-
-def test_area_is_stones_and_what_only_one_side_touches():
-    near = game_references.neighbours(5)
-    # X: 5 + 5 stones; the column between them and O is nobody's; O: 5 stones and 5 empty points
-    assert game_references.area(board("XX.O.", "XX.O.", "XX.O.", "XX.O.", "XX.O."), near) == 0
-    # X: 1 stone, and all the rest is touched by X alone
-    assert game_references.area(board(".....", "..X..", ".....", ".....", "....."), near) == 25
-    assert game_references.area((0,) * 25, near) == 0
-
-
-def test_stones_without_liberties_are_captured_and_suicide_is_not_allowed():
-    near = game_references.neighbours(5)
-    before = board("OO...", "XX...", ".....", ".....", ".....")
-    assert game_references.put(before, near, 2, 1) == board("..X..", "XX...", ".....", ".....", ".....")
-    # in the corner O would take its own last liberty; X takes that of two stones
-    before = board(".OX..", "OX...", "X....", ".....", ".....")
-    assert game_references.put(before, near, 0, -1) is None
-    assert game_references.put(before, near, 0, 1) == board("X.X..", ".X...", "X....", ".....", ".....")
-
-
-def test_a_ko_is_not_taken_back_at_once():
-    rules = game_references.go(5)
-    game = rules.start
-    for point in (1, 2, 5, 8, 11, 12, 7, 6):  # the last one captures
-        game = rules.play(game, point)
-    assert game.boards[-1][:15] == board(".XO..", "XO.O.", ".XO..")
-    assert not rules.legal(game)[7]
-    for point in (20, 24):  # a move and an answer elsewhere
-        game = rules.play(game, point)
-    assert rules.legal(game)[7]
-    game = rules.play(game, 7)
-    assert game.boards[-1][:15] == board(".XO..", "X.XO.", ".XO..")
-    assert not rules.legal(game)[6]
-
-
-def test_perfect_tic_tac_toe_is_a_draw_with_the_known_replies():
-    table = game_references.tic_tac_toe_table()
-    assert len(table) == 5478  # a known number
-    assert table[0] == (0, tuple(range(9)))
-    # the other's stone, digit 2: a corner is answered by the centre alone, the centre by the corners
-    assert table[2 * 3**0] == (0, (4,))
-    assert table[2 * 3**4] == (0, (0, 2, 6, 8))
 
 
 # --- The adapter ---
@@ -147,7 +100,7 @@ def test_perfect_tic_tac_toe_is_a_draw_with_the_known_replies():
         ("connect_four", NUM, anything, {"row"}),
         ("go_5x5", NUM, anything, {"passes"}),
         ("go_5x5", NUM, no_early_pass, {"passes", "superko", "cap"}),
-        ("go_9x9", 50, no_early_pass, {"cap"}),
+        ("go_9x9", 20, no_early_pass, {"cap"}),
     ],
 )
 def test_random_games_agree_with_the_rules(name, num, choose, ends):
@@ -245,17 +198,7 @@ def test_games_of_one_player_have_discount_1_until_they_end(name):
     assert total > 0
 
 
-# --- Names and options ---
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in SLOW])
-def test_every_game_starts_in_the_shapes_of_its_spec(name):
-    env = make(name)
-    _, seen = jax.eval_shape(lambda key: env.init(key, ()), jax.random.key(0))
-    assert (seen.obs.shape, seen.obs.dtype) == (env.spec.obs_shape, env.spec.obs_dtype)
-    assert seen.legal.shape == (env.spec.num_actions,)
-    assert env.spec.two_player == (name != "2048" and not name.startswith("minatar-"))
-    assert set(seen.metrics) == ({"first_wins"} if env.spec.two_player else set())
+# --- Names ---
 
 
 def test_go_is_played_on_boards_of_5_to_19():

@@ -27,8 +27,14 @@ LEVEL = """\
 """
 
 
+NEARLY_SOLVED = "\n".join(["#" * 10, "#  *  *  #", "#   @$.  #", "#   *    #", *["#        #"] * 5, "#" * 10])
+
+
 def config(**changes) -> Config:
     return from_tree({"env": "jumanji/Sokoban", "levels": EASY, **changes})
+
+
+held_out = jax.jit(jax.vmap(levels.held_out))
 
 
 def is_level(grid: np.ndarray) -> bool:
@@ -41,12 +47,12 @@ def pool() -> sokoban.Pool:
 
 
 def test_the_adapter_agrees_with_plain_python(pool) -> None:
-    """1,000 random games at once, step for step; some are solved, most run into the time limit."""
-    env, num = make_env(config()), 1_000
-    grids = np.asarray(pool.grid)
+    """300 random games at once, step for step; some are solved, most run into the time limit."""
+    env, num = make_env(config()), 300
+    grids = np.concatenate([boxoban.parse(NEARLY_SOLVED), pool.grid])
     rng = np.random.default_rng(0)
-    rows = rng.integers(len(grids), size=num)
-    state = jax.vmap(sokoban.start)(jnp.asarray(grids[rows]))
+    rows = np.maximum(0, rng.integers(-10, len(grids), size=num))
+    state = jax.jit(jax.vmap(sokoban.start))(jnp.asarray(grids[rows]))
     games = [sokoban_reference.start(grids[row]) for row in rows]
     step = jax.jit(jax.vmap(env.step, (None, 0, 0)))
     running = np.ones(num, bool)
@@ -69,9 +75,10 @@ def test_the_adapter_agrees_with_plain_python(pool) -> None:
 
 def test_pictures_show_the_same_as_symbols() -> None:
     grid = jnp.asarray(boxoban.parse(LEVEL)[0])
-    picture = np.asarray(sokoban.draw(grid))
+    draw = jax.jit(sokoban.draw)
+    picture = np.asarray(draw(grid))
     assert picture.shape == (80, 80, 3)
-    np.testing.assert_array_equal(sokoban.draw(grid[1:9, 2:9]), picture[8:72, 16:72])
+    np.testing.assert_array_equal(draw(grid[1:9, 2:9]), picture[8:72, 16:72])
     for code in range(sokoban.NUM_CODES):
         for row, column in np.argwhere(np.asarray(grid) == code):
             tile = picture[8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
@@ -84,9 +91,9 @@ def test_pictures_show_the_same_as_symbols() -> None:
 
 def test_a_pool_holds_levels_of_its_split_alone(pool) -> None:
     assert all(is_level(grid) for grid in np.asarray(pool.grid))
-    assert not jax.vmap(levels.held_out)(pool.grid).any()
+    assert not held_out(pool.grid).any()
     test = jax.jit(make_env(config(levels={**EASY, "split": "test"})).make_shared)(jax.random.key(0))
-    assert jax.vmap(levels.held_out)(test.grid).all()
+    assert held_out(test.grid).all()
 
 
 def test_episodes_start_from_all_views_of_a_level(pool) -> None:
@@ -111,7 +118,7 @@ def test_a_pool_is_refreshed_with_levels_of_its_split(pool) -> None:
     assert changed[3] > 0
     assert changed[7] > 0
     assert all(is_level(grid) for grid in np.asarray(new.grid))
-    assert not jax.vmap(levels.held_out)(new.grid).any()
+    assert not held_out(new.grid).any()
 
 
 def test_a_text_is_read_and_written(tmp_path: Path) -> None:
@@ -145,8 +152,6 @@ def test_a_file_of_levels_is_played(tmp_path: Path) -> None:
         (("#   .    #", "#   .   #"), "line 4: a row of a level is 10"),
         (("#   .    #\n", ""), "holds 9 rows of levels: a level is 10 of them"),
         (("@", " "), "level 0 (from 0): a level has walls all around, 1 player, 4 boxes"),
-        (("#   .    #", "#   .  . #"), "level 0 (from 0)"),
-        (("$  $", "$   "), "level 0 (from 0)"),
         (("#   .    #", "#   .     "), "level 0 (from 0)"),
     ],
 )

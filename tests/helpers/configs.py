@@ -28,7 +28,7 @@ LENGTHS = (3, 2, 5, 7)
 SMALL_HOST = {
     "env": "atari/Pong",
     "atari": {"stack": 2},
-    "network": {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0},
+    "network": {"kind": "mlp", "width": 8, "head_width": 0},
     "train": {
         "env_steps": 4 * 6 * 8, "num_envs": 4, "sequence_length": 6, "batch_sequences": 8, "replay_share": 0.5,
         "log_points": 4,

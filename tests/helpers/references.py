@@ -5,15 +5,9 @@ R_{t+1} and `discount[t]` is d_{t+1}.
 """
 
 import itertools
-import warnings
 from typing import NamedTuple
 
 import numpy as np
-
-with warnings.catch_warnings():  # TensorFlow Probability, which both import, uses names that jax has deprecated
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import distrax as distrax  # the tests' second opinions
-    import rlax as rlax
 
 
 def entries(shape):

@@ -9,31 +9,18 @@ import pytest
 from helpers import probe_envs
 from helpers.configs import assert_close, small
 
-from purejax_sc import config as config_module
 from purejax_sc import networks
-from purejax_sc.agent import muesli
+from purejax_sc.agent.consistency import UPDATES
 from purejax_sc.config import ConfigError
-from purejax_sc.envs import make_env
-from purejax_sc.training.anakin import make_chunk, make_train, make_trainer
+from purejax_sc.envs import base, make_env
+from purejax_sc.training.anakin import generate_unroll, make_chunk, make_train, make_trainer
 from purejax_sc.training.sharding import over_seeds
 from purejax_sc.training.train_state import as_arrays, join
-from purejax_sc.types import EnvSpec, Observation, Sequence
+from purejax_sc.types import Observation, Sequence
 
 # One configuration for most tests, so that they share its programs. Its replay is large beside all else of a run.
 CONFIG = small(replay={"capacity": 100_000})
 BASELINE = small(replay={"capacity": 100_000}, sc={"update": "none"})
-
-
-@functools.cache
-def training(config):
-    """(key, hyper) -> (state, metrics): one program for all tests of a configuration."""
-    return jax.jit(make_train(config))
-
-
-@functools.cache
-def as_configured():
-    """A run of `CONFIG` by its own numbers, which are constants of the program: state, metrics."""
-    return jax.jit(make_train(CONFIG))(jax.random.key(0))
 
 
 @functools.cache
@@ -45,41 +32,40 @@ def chunked(config):
     return jax.jit(trainer.init), chunk.compile()
 
 
+def trained(config, seed=0, **values):
+    """State and mean metrics of a single run, with other values of hyper-parameters."""
+    init, chunk = chunked(config)
+    return chunk(init(jax.random.key(seed)), config.hyper._replace(**values), config.num_iterations)
+
+
+ROWS = [{"seed": 0}, {"seed": 1}, {"learning_rate": 1e-3}, {"sc_weight": 0.0}]
+
+
 @functools.cache
-def swept(placement):
-    """Parameters of three runs side by side: by the numbers of `CONFIG`, with another seed, with another rate."""
-    rates = jnp.array([CONFIG.hyper.learning_rate, CONFIG.hyper.learning_rate, 1e-3])
-    hypers = jax.tree.map(lambda x: jnp.full(3, x), CONFIG.hyper)._replace(learning_rate=rates)
-    keys = jax.vmap(jax.random.key)(jnp.array([0, 1, 0]))
+def swept():
+    """Parameters of runs side by side, one of each row of `ROWS`; the update is a number of the program, too."""
+    hypers = [CONFIG.hyper._replace(**{k: v for k, v in row.items() if k != "seed"}) for row in ROWS]
+    hypers = [as_arrays(hyper._replace(gates=UPDATES[CONFIG.sc.update])) for hyper in hypers]
+    keys = jax.vmap(jax.random.key)(jnp.array([row.get("seed", 0) for row in ROWS]))
     train = make_train(CONFIG)
-    return jax.jit(over_seeds(lambda row: train(*row)[0].learner.params, placement))((keys, hypers))
+    run = jax.jit(over_seeds(lambda row: train(*row)[0].learner.params, "vmap"))
+    return run((keys, jax.tree.map(lambda *x: jnp.stack(x), *hypers)))
 
 
-@pytest.mark.parametrize("placement", ["vmap", "map"])
-def test_seed_i_of_a_sweep_equals_the_single_run(placement):
-    single = training(CONFIG)(jax.random.key(1), CONFIG.hyper)[0].learner
-    assert_close(jax.tree.map(lambda x: x[1], swept(placement)), single.params, rtol=2e-3, atol=2e-5)
-
-
-@pytest.mark.parametrize("placement", ["vmap", "map"])
-def test_hyper_i_of_a_sweep_equals_the_single_run(placement):
-    single = training(CONFIG)(jax.random.key(0), CONFIG.hyper._replace(learning_rate=1e-3))[0].learner
-    assert_close(jax.tree.map(lambda x: x[2], swept(placement)), single.params, rtol=2e-3, atol=2e-5)
-
-
-def test_a_number_from_the_config_and_the_same_number_traced_agree():
-    given = as_configured()[0].learner
-    traced = training(CONFIG)(jax.random.key(0), CONFIG.hyper)[0].learner
-    assert_close(given.params, traced.params, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("row", [1, 2, 3], ids=lambda row: str(ROWS[row]))
+def test_row_i_of_a_sweep_over_seeds_hyper_parameters_and_updates_equals_the_single_run(row):
+    config = BASELINE if ROWS[row] == {"sc_weight": 0.0} else CONFIG
+    single = trained(config, **ROWS[row])[0].learner
+    assert_close(jax.tree.map(lambda x: x[row], swept()), single.params, rtol=2e-3, atol=2e-5)
 
 
 def test_sc_weight_zero_is_the_baseline_bit_for_bit():
     # As a single run, which is also what a sweep placed by `map` runs. Under `vmap` over seeds the compiler rounds the
     # batched products of the two programs differently, and they agree to the last digit or so.
-    def learner(config, weight):
-        return training(config)(jax.random.key(0), config.hyper._replace(sc_weight=weight))[0].learner
-
-    baseline, weightless, weighted = learner(BASELINE, 0.25), learner(CONFIG, 0.0), learner(CONFIG, 0.25)
+    baseline, weightless, weighted = (
+        trained(config, sc_weight=weight)[0].learner
+        for config, weight in ((BASELINE, 0.25), (CONFIG, 0.0), (CONFIG, 0.25))
+    )
     jax.tree.map(np.testing.assert_array_equal, weightless, baseline)
     assert not np.array_equal(*(x.params.encoder["params"]["torso"]["Dense_0"]["kernel"] for x in (weighted, baseline)))
 
@@ -88,11 +74,10 @@ def test_chunks_of_any_length_continue_one_run():
     init, chunk = chunked(CONFIG)
     state, first = chunk(init(jax.random.key(0)), CONFIG.hyper, 1)
     state, second = chunk(state, CONFIG.hyper, 3)
-    whole, metrics = as_configured()
-    assert metrics["loss"].shape == (4,)
-    assert_close(state.learner.params, whole.learner.params, rtol=1e-4, atol=1e-5)
-    mean = (first["loss"] + 3 * second["loss"]) / 4
-    np.testing.assert_allclose(mean, np.mean(metrics["loss"]), rtol=1e-3)
+    whole, metrics = trained(CONFIG)
+    assert CONFIG.num_iterations == 4
+    jax.tree.map(np.testing.assert_array_equal, state.learner, whole.learner)
+    np.testing.assert_allclose((first["loss"] + 3 * second["loss"]) / 4, metrics["loss"], rtol=1e-5)
 
 
 @functools.cache
@@ -145,7 +130,8 @@ PROBE = {
     "network": {"kind": "mlp", "width": 32, "head_width": 32},
     "train": {"env_steps": 8_000, "num_envs": 8, "sequence_length": 5, "batch_sequences": 16, "replay_share": 0.5},
     "replay": {"capacity": 2_000},
-    "muesli": {"unroll": 3, "bins": 21, "bins_max": 5.0, "num_action_samples": 0},
+    "muesli": {"unroll": 2, "bins": 21, "bins_max": 5.0, "num_action_samples": 0},
+    "sc": {"unroll": 2},
     "hyper": {"learning_rate": 3e-3, "discount": 0.5},
 }
 
@@ -211,20 +197,20 @@ def root_values(config, learner, frames):
     return values(learner.params)
 
 
-def test_probe_constant_reward_is_valued():
-    config, learner, _ = learned("constant reward")
-    np.testing.assert_allclose(root_values(config, learner, [0.0]), [1.0], atol=0.05)
-
-
-def test_probe_reward_by_observation_is_valued():
-    config, learner, _ = learned("reward by observation")
-    np.testing.assert_allclose(root_values(config, learner, [0.0, 1.0]), [0.0, 1.0], atol=0.05)
-
-
-def test_probe_delayed_reward_is_discounted():
-    config, learner, _ = learned("delayed reward")
-    # Two steps, reward 1 after the second: v = (gamma, 1) = (0.5, 1).
-    np.testing.assert_allclose(root_values(config, learner, [0.0, 1.0]), [0.5, 1.0], atol=0.05)
+@pytest.mark.parametrize(
+    ("probe", "frames", "values"),
+    [
+        ("constant reward", [0.0], [1.0]),
+        ("reward by observation", [0.0, 1.0], [0.0, 1.0]),
+        ("delayed reward", [0.0, 1.0], [0.5, 1.0]),  # two steps, reward 1 after the second: v = (gamma, 1)
+        # Reward 1 for ever at discount 0.5, although every episode is cut after 5 steps: truncation bootstraps.
+        ("endless reward", [0.0], [2.0]),
+    ],
+)
+def test_probe_is_valued(probe, frames, values):
+    config, learner, _ = learned(probe)
+    atol = 0.1 if probe == "endless reward" else 0.05
+    np.testing.assert_allclose(root_values(config, learner, frames), values, atol=atol)
 
 
 @pytest.mark.parametrize("setting", ["", "without SC"])
@@ -237,54 +223,37 @@ def test_probe_reward_by_observation_and_action_is_found(setting):
     assert learned("reward by both", setting)[2] > 0.9
 
 
-def test_probe_truncation_bootstraps():
-    config, learner, _ = learned("endless reward")
-    # Reward 1 for ever at discount 0.5 is worth 2, although every episode is cut after 5 steps.
-    np.testing.assert_allclose(root_values(config, learner, [0.0]), [2.0], atol=0.1)
+def test_the_actor_carry_is_stored_and_continues_from_sequence_to_sequence():
+    network = {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0}
+    config = small(env="pgx/tic_tac_toe", network=network)
+    env = make_env(config)
+    model = networks.make_model(config, env.spec)
 
+    @jax.jit
+    def run(key):
+        """Carries that were stored with two sequences in a row, and the encoder's after the first of them."""
+        params, driver, carry = model.init(key), base.init(env, key, 4), model.initial_carry(4)
+        carries, seen = [], None
+        for _ in range(3):
+            before = seen
+            driver, carry, seen, _ = generate_unroll(env, model, params, driver, carry, key, config.hyper, 4)
+            carries.append(seen.carry)
+        obs = jax.tree.map(lambda x: x[:-1], before.obs)
+        return *carries[1:], model.encode(params.encoder, obs, before.carry)[1]
 
-def test_the_actor_carry_is_stored_and_continues_from_row_to_row():
-    config = small(
-        env="gymnax/Breakout-MinAtar",
-        network={"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0},
-        train={"env_steps": 16 * 2},
-        hyper={"learning_rate": 0.0},
-        sc={"update": "none"},
-    )
-    state, _ = jax.jit(make_train(config))(jax.random.key(0))
-    rows = jax.tree.map(lambda x: x[0:4], state.replay.data)
-    model = networks.make_model(config, make_env(config).spec)
-    obs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1)[:-1], rows.obs)
-    # With a learning rate of 0 the actor's parameters never change: replaying row 0 ends where row 4 begins.
-    _, carry = jax.jit(model.encode)(state.learner.target.encoder, obs, rows.carry)
-    assert_close(carry, jax.tree.map(lambda x: x[4:8], state.replay.data.carry), rtol=1e-4, atol=1e-5)
-    assert any(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(carry))
-
-
-def test_exploring_draws_uniform_actions_and_stores_the_policy_that_drew_them():
-    def acted(share):
-        hyper = BASELINE.hyper._replace(learning_rate=0.0, explore=share)
-        ring = training(BASELINE)(jax.random.key(0), hyper)[0].replay
-        return jax.tree.map(lambda x: np.asarray(x[: ring.size]), ring.data)
-
-    policy, half, uniform = acted(0.0), acted(0.5), acted(1.0)
-    num_actions = policy.logits.shape[-1]
-    np.testing.assert_allclose(jax.nn.softmax(uniform.logits), 1 / num_actions, rtol=1e-6)
-    # the first observations are the same in all three: learning never happens, and nothing was drawn before
-    mixed = 0.5 * jax.nn.softmax(policy.logits[:, 0]) + 0.5 / num_actions
-    np.testing.assert_allclose(jax.nn.softmax(half.logits[:4, 0]), mixed[:4], rtol=1e-5)
-    assert not np.array_equal(policy.action, uniform.action)
+    first, second, after = run(jax.random.key(0))
+    assert_close(after, second, rtol=1e-4, atol=1e-5)
+    assert all(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(first))
 
 
 def test_the_target_network_acts():
-    config = small(replay={"capacity": 100_000})
-    init, chunk = chunked(config)
-    hyper = config.hyper._replace(learning_rate=0.01)
+    init, chunk = chunked(CONFIG)
+    hyper = CONFIG.hyper._replace(learning_rate=0.01)
     state, _ = chunk(init(jax.random.key(0)), hyper, 1)
     params = jax.device_get({"target": state.learner.target, "online": state.learner.params})
     stored = chunk(state, hyper, 1)[0].replay.data
     obs = jax.tree.map(lambda x: x[None, 4:8, 0], stored.obs)  # what the second iteration saw first
-    model = networks.make_model(config, make_env(config).spec)
+    model = networks.make_model(CONFIG, make_env(CONFIG).spec)
     policy = jax.jit(lambda p: model.root_policy(p.root_policy, model.encode(p.encoder, obs, ())[0][0]))
     logits = {name: policy(p) for name, p in params.items()}
     np.testing.assert_allclose(stored.logits[4:8, 0], logits["target"], rtol=1e-4, atol=1e-6)
@@ -298,38 +267,3 @@ def test_replayed_rows_start_from_their_stored_carry():
     batch = join(row(jnp.full((1, 3), 5.0)), row(jnp.full((2, 3), 7.0)), jnp)
     for x in (*batch.carry, *batch[:-1]):
         np.testing.assert_array_equal(x[:, 0], [5.0, 7.0, 7.0])
-
-
-PAPER_SPECS = {
-    "atari": EnvSpec(18, (96, 96, 3), jnp.dtype(jnp.uint8), False),
-    "sokoban": EnvSpec(4, (10, 10, 7), jnp.dtype(bool), False),
-    "go_9x9": EnvSpec(82, (9, 9, 17), jnp.dtype(bool), True),
-}
-
-
-@pytest.mark.parametrize("name", PAPER_SPECS)
-def test_paper_configurations_build_their_learner(name):
-    config, spec = config_module.load(name), PAPER_SPECS[name]
-    model = networks.make_model(config, spec)
-    learner = muesli.make_learner(config, model, spec)
-    t, b, a = config.train.sequence_length, config.train.batch_sequences, spec.num_actions
-
-    def shape(dtype, *rest):
-        return jax.ShapeDtypeStruct((t, b, *rest), dtype)
-
-    now = Observation(
-        frame=shape(spec.obs_dtype, *spec.obs_shape),
-        legal=shape(bool, a),
-        prev_action=shape(jnp.int32),
-        prev_reward=shape(jnp.float32),
-        first=shape(bool),
-        valid=shape(bool),
-    )
-    obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((t + 1, *x.shape[1:]), x.dtype), now)
-    carry = jax.eval_shape(lambda: model.initial_carry(b))
-    number = shape(jnp.float32)
-    batch = Sequence(obs, shape(jnp.int32), shape(jnp.float32, a), number, number, carry)
-    state = jax.eval_shape(learner.init, jax.random.key(0))
-    after, metrics = jax.eval_shape(learner.update, state, batch, jax.random.key(1), config.hyper)
-    assert jax.tree.structure(after) == jax.tree.structure(state)
-    assert metrics["loss"].shape == ()

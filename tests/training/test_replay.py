@@ -16,20 +16,22 @@ EXAMPLE = {
 }
 
 
+add, sample = jax.jit(replay.add), jax.jit(replay.sample, static_argnums=2)
+
+
 def rows(*numbers):
     """One row per number, marked by it in every leaf."""
-    n = jnp.array(numbers)
+    n = np.array(numbers)
     return {
-        "frame": jnp.broadcast_to(n[:, None, None], (len(numbers), 3, 2)).astype(jnp.uint8),
-        "done": jnp.broadcast_to((n % 2 == 1)[:, None], (len(numbers), 3)),
-        "value": n.astype(jnp.float32),
+        "frame": np.tile(n[:, None, None], (1, 3, 2)).astype(np.uint8),
+        "done": np.tile((n % 2 == 1)[:, None], (1, 3)),
+        "value": n.astype(np.float32),
     }
 
 
-@pytest.mark.parametrize(("capacity", "block"), [(6, 1), (6, 2), (6, 3), (6, 6)])
+@pytest.mark.parametrize(("capacity", "block"), [(6, 1), (6, 3), (6, 6)])
 def test_ring_equals_a_deque_over_several_wraps(capacity, block):
     state, model = replay.init(EXAMPLE, capacity), collections.deque(maxlen=capacity)
-    add = jax.jit(replay.add)
     for start in range(0, 4 * capacity, block):
         numbers = list(range(start, start + block))
         state = add(state, rows(*numbers))
@@ -41,17 +43,10 @@ def test_ring_equals_a_deque_over_several_wraps(capacity, block):
         np.testing.assert_array_equal(state.data["frame"][: state.size, 0, 0], state.data["value"][: state.size])
 
 
-def test_the_oldest_rows_are_overwritten_first():
-    state = replay.init(EXAMPLE, 4)
-    for block in [(1, 2), (3, 4), (5, 6)]:
-        state = replay.add(state, rows(*block))
-    np.testing.assert_array_equal(state.data["value"], [5, 6, 3, 4])
-
-
 def test_samples_are_rows_that_were_written():
-    state, sample = replay.init(EXAMPLE, 8), jax.jit(replay.sample, static_argnums=2)
+    state = replay.init(EXAMPLE, 8)
     for i, start in enumerate(range(10, 40, 2)):
-        state = replay.add(state, rows(start, start + 1))
+        state = add(state, rows(start, start + 1))
         drawn = sample(state, jax.random.key(i), 50)
         alive = set(range(max(10, start - 6), start + 2))
         assert set(np.asarray(drawn["value"]).astype(int)) <= alive  # in particular no empty row (0)
@@ -63,8 +58,8 @@ def test_samples_are_rows_that_were_written():
 def test_samples_are_uniform_over_the_filled_rows(filled):
     state = replay.init(EXAMPLE, 8)
     for start in range(0, filled, 4):
-        state = replay.add(state, rows(*range(start, start + 4)))
-    drawn = np.asarray(replay.sample(state, jax.random.key(0), 8000)["value"]).astype(int)
+        state = add(state, rows(*range(start, start + 4)))
+    drawn = np.asarray(sample(state, jax.random.key(0), 8000)["value"]).astype(int)
     counts = np.bincount(drawn, minlength=filled)
     assert counts.shape == (filled,)
     expected = 8000 / filled
@@ -74,19 +69,9 @@ def test_samples_are_uniform_over_the_filled_rows(filled):
 
 def test_different_keys_draw_different_rows():
     state = replay.add(replay.init(EXAMPLE, 8), rows(*range(8)))
-    a, b, again = (replay.sample(state, jax.random.key(k), 20)["value"] for k in (0, 1, 0))
+    a, b, again = (sample(state, jax.random.key(k), 20)["value"] for k in (0, 1, 0))
     assert (a != b).any()
     np.testing.assert_array_equal(a, again)
-
-
-def test_dtypes_are_kept():
-    state = replay.add(replay.init(EXAMPLE, 4), rows(1, 2))
-    for tree in (state.data, replay.sample(state, jax.random.key(0), 3)):
-        assert {name: leaf.dtype for name, leaf in tree.items()} == {
-            "frame": jnp.uint8,
-            "done": jnp.bool_,
-            "value": jnp.float32,
-        }
 
 
 def test_a_leaf_of_another_dtype_is_refused():
@@ -115,19 +100,6 @@ def test_an_example_may_be_arrays():
 BIG = {"frame": jax.ShapeDtypeStruct((1024,), jnp.uint8)}  # 4096 rows: 4 MiB
 
 
-def analysed(function, *args):
-    """Compiled memory of a function whose first argument is donated, and the ring's size in bytes."""
-    compiled = jax.jit(function, donate_argnums=0).lower(*args).compile()
-    return compiled.memory_analysis(), replay.num_bytes(BIG, 4096)
-
-
-def test_a_donated_add_writes_in_place():
-    state = jax.eval_shape(lambda: replay.init(BIG, 4096))
-    memory, ring = analysed(replay.add, state, {"frame": jax.ShapeDtypeStruct((8, 1024), jnp.uint8)})
-    assert memory.temp_size_in_bytes < ring / 10
-    assert memory.alias_size_in_bytes >= ring
-
-
 def test_a_scan_of_add_and_sample_writes_in_place():
     def run(state, keys):
         def body(state, key):
@@ -139,6 +111,8 @@ def test_a_scan_of_add_and_sample_writes_in_place():
         return jax.lax.scan(body, state, keys)
 
     state = jax.eval_shape(lambda: replay.init(BIG, 4096))
-    memory, ring = analysed(run, state, jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 10)))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 10))
+    memory = jax.jit(run, donate_argnums=0).lower(state, keys).compile().memory_analysis()
+    ring = replay.num_bytes(BIG, 4096)
     assert memory.temp_size_in_bytes < ring / 10
     assert memory.alias_size_in_bytes >= ring

@@ -30,9 +30,9 @@ def mesh_of(num: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:num]), (DATA,))
 
 
-def trained(config: Config, seeds: list[int], iterations: int, num_devices: int | None = None):
-    """Learners, metrics and first observations of rows of seeds, on as many devices as there are or are asked for."""
-    layout = make_layout(len(seeds), config.train.data_shards, num_devices=num_devices)
+def trained(config: Config, seeds: list[int], iterations: int):
+    """Learners, metrics and first observations of rows of seeds, on as many devices as there are."""
+    layout = make_layout(len(seeds), config.train.data_shards)
     trainer = make_local_trainer(config, layout)
     compiled = compile_program(trainer, config, seeds, [config.hyper] * len(seeds), layout)
     states = compiled.init()
@@ -55,8 +55,13 @@ def test_a_mean_of_gradients_under_shard_map_is_a_mean() -> None:
 
 def test_devices_that_train_different_seeds_never_wait_for_each_other() -> None:
     """XLA aborts the process when one of a CPU's devices has waited 40 s for another."""
-    assert [word for word in ("all_gather", "all_reduce") if word in lowered_chunk(2, 1)] == []
-    assert "all_reduce" in lowered_chunk(1, 2)  # devices that share a seed must
+    config, layout = small(sc={"update": "none"}), make_layout(2, num_devices=2)
+    run = make_functions(make_local_trainer(config, layout), config, layout)
+    states = jax.eval_shape(run.init, np.zeros(2, np.int32))
+    hyper = jax.eval_shape(lambda: jax.tree.map(lambda x: jnp.stack([x] * 2), as_arrays(config.hyper)))
+    text = jax.jit(run.chunk).lower(states, hyper, np.int32(1)).as_text()
+    assert "while" in text
+    assert [word for word in ("all_gather", "all_reduce") if word in text] == []
 
 
 # One of two devices computes for 75 s, the other waits for it.
@@ -85,15 +90,6 @@ def test_devices_that_share_a_seed_wait_for_each_other() -> None:
     done = subprocess.run([sys.executable, "-c", UNEQUAL], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) > 62
-
-
-def lowered_chunk(num_seeds: int, data_shards: int) -> str:
-    config = small(train={"data_shards": data_shards}, sc={"update": "none"})
-    layout = make_layout(num_seeds, data_shards, num_devices=2)
-    run = make_functions(make_local_trainer(config, layout), config, layout)
-    states = jax.eval_shape(run.init, np.zeros(num_seeds, np.int32))
-    hyper = jax.eval_shape(lambda: jax.tree.map(lambda x: jnp.stack([x] * num_seeds), as_arrays(config.hyper)))
-    return jax.jit(run.chunk).lower(states, hyper, np.int32(1)).as_text()
 
 
 def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
@@ -126,33 +122,27 @@ def test_an_update_on_shared_devices_equals_that_on_one() -> None:
     shared = jax.shard_map(
         part.update, mesh=mesh_of(2), in_specs=(whole, specs, whole, whole), out_specs=whole, check_vma=False
     )
-    many, shared_metrics = jax.jit(shared)(state, batch, key, hyper)
+    lowered = jax.jit(shared).lower(state, batch, key, hyper)
+    assert "all_reduce" in lowered.as_text()
+    many, shared_metrics = lowered.compile()(state, batch, key, hyper)
     assert_close(one.moment, many.moment, rtol=1e-5)
     assert_close(one.params, many.params, rtol=1e-4, atol=1e-6)
     assert_close(metrics, shared_metrics, rtol=1e-3, atol=1e-5)
 
 
-def test_seeds_spread_over_devices_equal_single_runs() -> None:
-    """Nine seeds on eight devices: two rows each on five of them, of which the very last is only there to fill up."""
-    config = small(sc={"update": "none"})
-    many, metrics, _ = trained(config, list(range(3, 12)), 3)
-    one, single, _ = trained(config, [6], 3)
+def test_seeds_on_shared_devices_equal_a_single_run_on_shared_devices() -> None:
+    """Five seeds on three pairs of devices: two rows each, of which the very last is only there to fill up."""
+    config = small(train={"data_shards": 2}, sc={"update": "none"})
+    assert dict(make_layout(5, 2).mesh.shape) == {SEED: 3, DATA: 2}
+    many, metrics, frames = trained(config, list(range(3, 8)), 3)
+    one, single, frames_of_one = trained(config, [6], 3)
     assert_close(jax.tree.map(lambda x: x[3], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
     assert_close(metrics["episode_return_sum"][3], single["episode_return_sum"][0])
-    assert many.updates.tolist() == [3] * 9 + [0]
-    assert np.isfinite(metrics["loss"][:9]).all()
-
-
-def test_seeds_times_shared_devices_equal_shared_devices() -> None:
-    """A mesh of 4 x 2: four seeds, each on two devices, which play different games."""
-    config = small(train={"data_shards": 2}, sc={"update": "none"})
-    assert dict(make_layout(4, 2).mesh.shape) == {SEED: 4, DATA: 2}
-    many, _, frames = trained(config, [0, 1, 2, 3], 3)
-    one, _, frames_of_one = trained(config, [2], 3)
-    assert_close(jax.tree.map(lambda x: x[2], many.params), jax.tree.map(lambda x: x[0], one.params), **CLOSE)
-    np.testing.assert_array_equal(frames[2], frames_of_one[0])
-    assert frames.shape[:2] == (4, config.train.num_envs)
-    assert len(np.unique(frames.reshape(4 * config.train.num_envs, -1), axis=0)) > 4
+    assert many.updates.tolist() == [3] * 5 + [0]
+    assert np.isfinite(metrics["loss"][:5]).all()
+    np.testing.assert_array_equal(frames[3], frames_of_one[0])
+    assert frames.shape[:2] == (6, config.train.num_envs)
+    assert len(np.unique(frames[:5].reshape(5 * config.train.num_envs, -1), axis=0)) > 4  # games differ
 
 
 @pytest.mark.parametrize(
