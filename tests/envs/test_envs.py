@@ -14,7 +14,7 @@ from helpers import probe_envs
 from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs import base, env_names, garnet, make_env
 from purejax_sc.envs.garnet import make_garnet, sample_garnet
-from purejax_sc.envs.gymnax import adapt, names, with_sticky_actions
+from purejax_sc.envs.gymnax import from_gymnax, names, with_sticky_actions
 from purejax_sc.types import Env, EnvSpec, Step
 
 
@@ -212,7 +212,7 @@ def test_cartpole_agrees_with_gymnax():
 def test_time_limit_truncates_and_does_not_terminate():
     with base.lenient_promotion():
         environment, params = gymnax.make("CartPole-v1")
-    env = adapt(environment, params.replace(max_steps_in_episode=2))
+    env = from_gymnax(environment, params.replace(max_steps_in_episode=2))
     state = start(env, jax.random.key(0), 1)
     _, (states, _, discount, _) = jax.device_get(rollout(env, state, jax.random.key(1), jnp.zeros((4, 1), jnp.int32)))
     np.testing.assert_array_equal(discount[:, 0], [1, 1, 0, 1])
