@@ -14,6 +14,7 @@ quick:
     EvaluationOptions, SearchOptions      how many episodes, by which searches, from which seed
     load_agent(directory, seed) -> Agent  a trained agent: act, search, params, config, model
     Env, EnvSpec, Step                    what an environment of your own is made of
+    check_env(env), from_gymnax(env)      what is wrong with it; one of gymnax's as an Env
     Model, Params                         and a model
 """
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from purejax_sc.config import ConfigError as ConfigError
     from purejax_sc.config import Hyper as Hyper
     from purejax_sc.config import load as load
+    from purejax_sc.envs.check import check_env as check_env
+    from purejax_sc.envs.gymnax import from_gymnax as from_gymnax
     from purejax_sc.evaluation.agent import Agent as Agent
     from purejax_sc.evaluation.agent import load_agent as load_agent
     from purejax_sc.evaluation.evaluate import EvaluationOptions as EvaluationOptions
@@ -45,6 +48,8 @@ __version__ = "0.2.0.dev0"
 _HOMES = {
     "agent.search": ("SearchOptions",),
     "config": ("Config", "ConfigError", "Hyper", "load"),
+    "envs.check": ("check_env",),
+    "envs.gymnax": ("from_gymnax",),
     "evaluation.agent": ("Agent", "load_agent"),
     "evaluation.evaluate": ("EvaluationOptions", "evaluate"),
     "runs.fit": ("train",),

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,13 +34,18 @@ class Stopped(click.ClickException):
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn what the package refuses, and what the file system does, into one line."""
+    """Turn what the package refuses, and what the file system does, into one line.
+
+    What code of the user's own raised is shown with its traceback before that line.
+    """
     from purejax_sc.config import ConfigError
     from purejax_sc.results.files import RunError
 
     try:
         yield
     except (ConfigError, RunError, OSError) as error:
+        if isinstance(error, ConfigError) and error.__cause__:
+            traceback.print_exception(error.__cause__)
         raise UserError(str(error)) from None
 
 

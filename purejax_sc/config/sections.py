@@ -55,7 +55,7 @@ def resolve(reference: str, like: Any = None) -> Any:
         module = _imported(name)
     except ModuleNotFoundError as error:
         if error.name and not f"{name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"{quote(reference)}: {quote(name)} needs {error.name}: install it") from error
+            raise ConfigError(f"{quote(reference)}: {quote(name)} needs {error.name}: install it") from None
         missing = quote(error.name or name)
         raise ConfigError(f"{quote(reference)}: there is no module {missing}: start where it can be imported") from None
     except Exception as error:  # of the user's own code, or of a name that is none

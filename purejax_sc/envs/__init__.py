@@ -14,6 +14,7 @@ from typing import Any
 from purejax_sc.config import Config, ConfigError
 from purejax_sc.config.errors import nearest, quote
 from purejax_sc.config.sections import FAMILIES, Family, family_of, resolve
+from purejax_sc.envs.check import called
 from purejax_sc.envs.host import HostEnvs, stacked_spec
 from purejax_sc.types import Env, EnvSpec
 
@@ -78,14 +79,21 @@ def env_names(host: bool = False) -> tuple[str, ...]:
 
 
 def _make_own(config: Config) -> Env:
-    """An environment of the user's own, from a function of the configuration that `module:function` names."""
-    make = resolve(config.env)
-    if not callable(make):
-        raise ConfigError(f"env={quote(config.env)} is a {type(make).__name__}: name a function of a configuration")
-    env = make(config)
-    if not isinstance(env, Env):
-        raise ConfigError(f"env={config.env!r} returned {type(env).__name__}: let it return a purejax_sc.types.Env")
-    return env
+    """An environment of the user's own: a function of the configuration that makes it, or one of gymnax's."""
+    from gymnax.environments.environment import Environment
+
+    from purejax_sc.envs.gymnax import from_gymnax
+
+    made = resolve(config.env)
+    if isinstance(made, type) and issubclass(made, Environment):
+        made = made()
+    elif callable(made) and not isinstance(made, Environment):
+        made = called(made, f"env={config.env!r}")(config)
+    if isinstance(made, Environment):
+        return from_gymnax(made)
+    if not isinstance(made, Env):
+        raise ConfigError(f"env={config.env!r} made a {type(made).__name__}: let it make a purejax_sc.Env, or gymnax's")
+    return made
 
 
 def _on_host(config: Config, function: str, *arguments: int) -> Any:

@@ -42,15 +42,16 @@ def make_gymnax(name: str, options: EnvOptions) -> Env:
         environment, params = gymnax.make(name)
     if not isinstance(environment.action_space(params), spaces.Discrete):
         raise ConfigError(f"env='gymnax/{name}' has continuous actions, but the agent needs discrete actions")
-    env = adapt(environment, params, jnp.bool_ if is_minatar else jnp.float32)
+    env = from_gymnax(environment, params, jnp.bool_ if is_minatar else jnp.float32)
     return with_sticky_actions(env, options.sticky_actions) if options.sticky_actions else env
 
 
-def adapt(environment: Any, params: Any, obs_dtype: Any = jnp.float32) -> Env:
-    """A gymnax environment with discrete actions and its params as an `Env`.
+def from_gymnax(environment: Any, params: Any = None, obs_dtype: Any = jnp.float32) -> Env:
+    """A gymnax environment with discrete actions as an `Env`. params: None for its own.
 
     Observations are stored as `obs_dtype`; a scalar integer becomes a one-hot float32 vector.
     """
+    params = environment.default_params if params is None else params
     space = environment.observation_space(params)
     one_hot = isinstance(space, spaces.Discrete)
     spec = EnvSpec(

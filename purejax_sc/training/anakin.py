@@ -17,6 +17,7 @@ from purejax_sc.agent.consistency import ScErrors
 from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
 from purejax_sc.envs import base, episodes, make_env
 from purejax_sc.envs.base import DriverState
+from purejax_sc.envs.check import check_env
 from purejax_sc.networks import make_model
 from purejax_sc.training import replay
 from purejax_sc.training.replay import ReplayState
@@ -87,7 +88,10 @@ def make_trainer(
 
     Raises ConfigError: unknown environment, a network that does not fit it, a run that does not fit in memory.
     """
+    own = "the environment" if env else f"env={config.env!r}" if ":" in config.env else None
     env = env or make_env(config)
+    if own:
+        check_env(env, own)
     if not env.spec.two_player and config.arena != ArenaConfig():
         raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
     model = model or make_model(config, env.spec)

@@ -14,7 +14,7 @@ from helpers import probe_envs
 from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs import base, env_names, garnet, make_env
 from purejax_sc.envs.garnet import make_garnet, sample_garnet
-from purejax_sc.envs.gymnax import adapt, names, with_sticky_actions
+from purejax_sc.envs.gymnax import from_gymnax, names, with_sticky_actions
 from purejax_sc.types import Env, EnvSpec, Step
 
 
@@ -196,7 +196,7 @@ def test_cartpole_agrees_with_gymnax():
 def test_time_limit_truncates_and_does_not_terminate():
     with base.lenient_promotion():
         environment, params = gymnax.make("CartPole-v1")
-    env = adapt(environment, params.replace(max_steps_in_episode=2))
+    env = from_gymnax(environment, params.replace(max_steps_in_episode=2))
     _, states, _, discount, _ = played(env, np.zeros((4, 1)))
     np.testing.assert_array_equal(discount[:, 0], [1, 1, 0, 1])
     np.testing.assert_array_equal(states.obs.valid[:, 0], [True, False, True, True])
