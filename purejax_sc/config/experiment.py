@@ -262,10 +262,8 @@ def _refuse_foreign(config: type[Config], tree: Mapping[str, Any]) -> None:
 
 
 def _changed(config: type["Config"], tree: Mapping[str, Any], section: str) -> Iterator[tuple[str, Any]]:
-    """The settings of a section, or an only one as in `replay.file`, that are not at their defaults."""
-    owner, _, only = section.partition(".")
-    options = tree.get(owner)
-    defaults = dict(config.model_fields[owner].default)
+    """The settings of a section that are not at their defaults."""
+    options, defaults = tree.get(section), dict(config.model_fields[section].default)
     for name, value in dict(options).items() if isinstance(options, Mapping | Section) else ():
-        if (not only or name == only) and (name not in defaults or value != defaults[name]):
-            yield f"{owner}.{name}", value
+        if name not in defaults or value != defaults[name]:
+            yield f"{section}.{name}", value

@@ -251,7 +251,7 @@ FAMILIES = {
     "garnet": Family("purejax_sc.envs.garnet"),
     "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
     "pgx": Family("purejax_sc.envs.pgx", sections=("arena",), rules=True),
-    "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host", "replay.file"), host=True),
+    "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host"), host=True),
 }
 
 
@@ -261,7 +261,7 @@ def family_of(env: str) -> Family | None:
 
 
 def foreign_sections(env: str) -> set[str]:
-    """Those, or single settings as `replay.file`, that only environments of other families have."""
+    """Those that only environments of other families have."""
     family = family_of(env)
     return {section for other in FAMILIES.values() for section in other.sections} - set(
         family.sections if family else ()
@@ -348,8 +348,6 @@ class ReplayConfig(Section):
 
     capacity: Annotated[Steps, Needs(("train.replay_share",))] = 100_000
     """Steps that it holds, for each seed."""
-    file: Annotated[str | None, Needs(("train.replay_share",))] = None
-    """Atari: the replay lies in this file, mapped into memory; null is main memory."""
 
 
 class HostConfig(Section):
@@ -357,8 +355,6 @@ class HostConfig(Section):
 
     actors: Threads = 2
     """Threads, which share train.num_envs environments evenly."""
-    actor_devices: Natural = 0
-    """Devices for acting beside the train.data_shards that learn; 0: the first of those."""
 
 
 class CheckpointConfig(Section):

@@ -81,8 +81,8 @@ def test_a_configuration_with_meanings_is_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("file", ["a # b", "x" * 100 + " y" * 50, "a\n  - b\n\nc"])
 def test_text_that_looks_like_yaml_stays_what_it_is(file: str) -> None:
-    loaded = config.load("atari_small", ["replay.file=x"])
-    loaded = loaded.model_copy(update={"replay": loaded.replay.model_copy(update={"file": file})})
+    loaded = config.load("sokoban_small", ["levels.file=x"])
+    loaded = loaded.model_copy(update={"levels": loaded.levels.model_copy(update={"file": file})})
     assert config.from_tree(config.read(reference.explained(loaded))) == loaded
 
 
