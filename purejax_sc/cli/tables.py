@@ -192,11 +192,11 @@ def print_facts(facts: dict[str, float]) -> None:
 
 
 def print_keys(keys: Sequence[Any]) -> None:
-    """Two lines per key: its default, what it takes and the paper's, then what it means."""
+    """Two lines per key: its default and what it takes, then what it means."""
     for key in keys:
         default = f" = {key.default}" if key.default else ""
-        notes = [key.values, key.owner, key.paper and f"paper's size: {key.paper}"]
-        click.echo(f"{key.name}{default}   [{'] ['.join(filter(None, notes))}]\n    {key.meaning}")
+        owner = f" [{key.owner}]" if key.owner else ""
+        click.echo(f"{key.name}{default}   [{key.values}]{owner}\n    {key.meaning}")
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:

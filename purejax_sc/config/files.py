@@ -4,9 +4,10 @@
 without effect with one line that names the cure.
 """
 
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def parse(text: str, name: str) -> Any:
 
 def dump(tree: Any) -> str:
     """YAML text that `parse` reads as the same plain values."""
-    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=math.inf)
     return text
 
 
@@ -94,18 +95,17 @@ def dump(tree: Any) -> str:
 
 def find(name: str | os.PathLike[str]) -> Path:
     """The file of a configuration given by path or by the name of a shipped one. Raises ConfigError."""
-    shipped = {path.stem: path for path in sorted(CONFIG_DIR.glob("*.yaml"))}
     path = Path(name)
     try:
         if path.is_file():
             return path
     except OSError as error:  # a name that is too long, a directory that is closed
         raise ConfigError(f"cannot read {quote(str(name))}: {error.strerror}") from None
+    shipped = {path.stem: path for path in sorted(CONFIG_DIR.glob("*.yaml"))}
     if str(name) in shipped:
         return shipped[str(name)]
-    bases = [name for name in shipped if not any(name.startswith(f"{other}_") for other in shipped)]
-    close = nearest(path.stem, shipped, most=3, cutoff=0.5) or bases
-    raise ConfigError(f"no configuration {quote(str(name))}: give a path, or a shipped name such as {', '.join(close)}")
+    near = ", ".join(nearest(path.stem, shipped, most=3, cutoff=0.5) or ["catch"])
+    raise ConfigError(f"no configuration {quote(str(name))}: give a path, or a shipped name such as {near}")
 
 
 def read(text: str, key: str | None = None) -> Any:
@@ -122,10 +122,8 @@ def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bo
     shown = printable(str(path))
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {shown}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"cannot read {shown}: byte {error.start} is not UTF-8: give a text file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {shown}: {printable(str(error))}") from None
     tree = parse(text, shown)
     if not isinstance(tree, dict):
         raise ConfigError(f"{shown} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
@@ -204,15 +202,13 @@ def _split_commas(text: str) -> list[str]:
 
 
 def _with_words(tree: dict[str, Any], words: Iterable[str], strict: bool = True) -> Config:
-    settings = [
-        setting for key, text in map(split_word, words) for setting in _leaves(tuple(key.split(".")), read(text, key))
-    ]
-    _leave_kind(tree, dict(settings).get(("network", "kind")))
-    for path, value in settings:
-        _set(tree, path, value)
+    settings = {key: read(text, key) for key, text in map(split_word, words)}
+    _leave_kind(tree, settings.get("network.kind"))
+    for key, value in settings.items():
+        _set(tree, key, value)
     config = from_tree(tree)
     if strict:
-        refuse_switched_off(config, [".".join(path) for path, _ in settings])
+        refuse_switched_off(config, settings)
     return config
 
 
@@ -223,25 +219,14 @@ def _leave_kind(tree: dict[str, Any], kind: Any) -> None:
         tree["network"] = {key: x for key, x in network.items() if key in NetworkConfig.model_fields}
 
 
-def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The single settings of a value, each with its path: a mapping adds to its section, it does not replace it."""
-    if not isinstance(value, dict):
-        yield path, value
-        return
-    if not value:
-        raise ConfigError(f"{quote('.'.join(path))} is set to an empty mapping, which has no effect: leave it out")
-    for key, part in value.items():
-        yield from _leaves((*path, key), part)
-
-
-def _set(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    *parents, leaf = path
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    if isinstance(value, dict):
+        raise ConfigError(f"{quote(key)} is a section: set its keys one by one, as in {printable(key)}.KEY=VALUE")
+    *parents, leaf = key.split(".")
     for parent in parents:
-        if tree.get(parent) is None:
-            tree[parent] = {}
-        tree = tree[parent]
+        tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):
-            raise ConfigError(f"{quote(parent)} in {quote('.'.join(path))} is not a section")
+            raise ConfigError(f"{quote(parent)} in {quote(key)} is not a section")
     tree[leaf] = value
 
 

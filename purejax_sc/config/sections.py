@@ -6,15 +6,14 @@ whole section, has no effect. The sections of network kinds stand beside their c
 
 import sys
 from importlib import import_module
-from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
-from pydantic import Field, GetPydanticSchema, PlainValidator, WithJsonSchema
+from pydantic import Field, GetPydanticSchema, WithJsonSchema
 from pydantic_core import core_schema
 
-from purejax_sc.config.errors import ConfigError, nearest, printable, quote
+from purejax_sc.config.errors import ConfigError, advice, printable, quote
 from purejax_sc.types import Gates
 
 MOST = 2**31 - 1  # of what a program counts: its integers have 32 bits
@@ -45,25 +44,20 @@ class Needs(NamedTuple):
 
 
 def resolve(reference: str, like: Any = None) -> Any:
-    """The object that `module:name` refers to. Modules beside the caller count.
+    """The object that `module:name` refers to. Modules in the current directory count.
 
     So a table of names can lie below the code that it names, and users can name code of their own. like: something
     whose type it must have. Raises ConfigError.
     """
     name, _, attribute = reference.partition(":")
+    if str(Path.cwd()) not in sys.path:  # a console script does not look there by itself
+        sys.path.append(str(Path.cwd()))
     try:
-        module = _imported(name)
-    except ModuleNotFoundError as error:
-        if error.name and not f"{name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"{quote(reference)}: {quote(name)} needs {error.name}: install it") from error
-        missing = quote(error.name or name)
-        raise ConfigError(f"{quote(reference)}: there is no module {missing}: start where it can be imported") from None
-    except Exception as error:  # of the user's own code, or of a name that is none
+        found = getattr(import_module(name), attribute)
+    except Exception as error:  # of the user's own code, too
         reason = printable(f"{type(error).__name__}: {error}")
-        raise ConfigError(f"{quote(reference)}: {quote(name)} cannot be imported ({reason}): mend it") from error
-    if not hasattr(module, attribute):
-        raise ConfigError(f"{quote(reference)}: module {quote(name)} has no {quote(attribute)}: write module:name")
-    found, form = getattr(module, attribute), type(like)
+        raise ConfigError(f"{quote(reference)} cannot be imported ({reason}): mend or install it") from error
+    form = type(like)
     if like is not None and not isinstance(found, form):
         raise ConfigError(
             f"{quote(reference)} is a {type(found).__name__}: let it be a {form.__module__}.{form.__name__}"
@@ -85,9 +79,7 @@ def names_row(key: str, table: str, *others: str) -> GetPydanticSchema:
             try:
                 row(table, name)
             except KeyError:
-                names = [*others, *resolve(table)]
-                close = nearest(name, names)
-                cure = f"did you mean {close[0]!r}?" if close else f"choose {', '.join(names)}, or module:name"
+                cure = advice(name, [*others, *resolve(table), "module:name"])
                 raise ConfigError(f"{key}={quote(name)}: {cure}") from None
         return name
 
@@ -97,31 +89,15 @@ def names_row(key: str, table: str, *others: str) -> GetPydanticSchema:
     )
 
 
-def _imported(module: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:  # a console script does not look there by itself
-        sys.path.append(here)
-    return import_module(module)
-
-
 UPDATES = "purejax_sc.agent.consistency:UPDATES"
 CONTROLS = "purejax_sc.agent.consistency:CONTROLS"
 
 
-def _read_gates(value: Any) -> Gates:
-    if not isinstance(value, list | tuple) or len(value) != 3 or not all(map(_is_gate, value)):
-        raise ValueError(
-            f"hyper.gates={quote(value)}: give three numbers from 0 to 1 (target, value, model), as in [1, 0.5, 0]"
-        )
-    return Gates(*map(float, value))
-
-
-def _is_gate(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
-
-
-_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
-OwnGates = Annotated[Gates, PlainValidator(_read_gates), WithJsonSchema({"type": "array", "items": _SHARE})]
+_AS_GATES = GetPydanticSchema(
+    lambda source, handler: core_schema.no_info_after_validator_function(
+        Gates._make, handler(tuple[Fraction, Fraction, Fraction])
+    )
+)
 
 
 class Hyper(NamedTuple):
@@ -167,15 +143,8 @@ class Hyper(NamedTuple):
     """Share of uniform actions in acting, which the returns correct for."""
     latent_noise: Annotated[Fraction, Needs(("sc.update",))] = 0.0
     """x: what sc.noise_on names is multiplied by U(1 - x, 1 + x)."""
-    gates: Annotated[OwnGates | None, Needs(("sc.update",))] = None
+    gates: Annotated[Annotated[Gates, _AS_GATES] | None, Needs(("sc.update",))] = None
     """Of the SC update (target, value, model); null for those of sc.update, known when it is compiled."""
-
-
-def read_hyper(value: Any) -> Any:
-    """The numbers from a mapping; a list would give them by their order, which is nobody's business."""
-    if not isinstance(value, dict | Hyper):
-        raise ValueError(f"hyper={quote(value)}: give its keys and values, as in learning_rate: 1e-4, or leave it out")
-    return value
 
 
 class MuesliConfig(Section):
@@ -258,14 +227,6 @@ FAMILIES = {
 def family_of(env: str) -> Family | None:
     """The family of an environment by its whole name; None for one of the user's own, and for unknown ones."""
     return FAMILIES.get(env.partition("/")[0])
-
-
-def foreign_sections(env: str) -> set[str]:
-    """Those that only environments of other families have."""
-    family = family_of(env)
-    return {section for other in FAMILIES.values() for section in other.sections} - set(
-        family.sections if family else ()
-    )
 
 
 class EnvOptions(Section):

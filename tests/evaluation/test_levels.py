@@ -10,7 +10,7 @@ from purejax_sc.cli.commands import main
 from purejax_sc.envs.sokoban import boxoban
 from purejax_sc.evaluation import levels
 
-EASY = ["positions=256", "--difficulty", "40"]
+EASY = ["positions=256", "depth=40"]
 
 
 def test_levels_are_written_and_drawn(tmp_path: Path, capsys) -> None:
@@ -33,7 +33,7 @@ def test_levels_are_written_and_drawn(tmp_path: Path, capsys) -> None:
     [
         (["--out", "levels.jpg"], "let --out end in .npy"),
         (["--out", "levels.npy", "--render", "sheet.gif"], "let --render end in .png"),
-        (["--out", "levels.npy", "--difficulty", "2"], "levels.depth=2"),
+        (["--out", "levels.npy", "depth=2"], "levels.depth=2"),
         (["--out", "levels.npy", "file=none.txt"], "cannot read levels from none.txt"),
         (["--out", "there.npy"], "there.npy exists: choose another file with --out"),
         (["--out", "levels.npy", "--render", "nowhere/x.png"], "choose another place with --render"),
