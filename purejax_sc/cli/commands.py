@@ -12,17 +12,7 @@ import click
 
 from purejax_sc import __version__
 from purejax_sc.cli import agents, options, tables
-from purejax_sc.cli.setup import (
-    Stopped,
-    UserError,
-    command_line,
-    fail,
-    is_first_process,
-    refusals,
-    speaker,
-    training,
-    work,
-)
+from purejax_sc.cli.setup import Stopped, UserError, command_line, fail, refusals, speaker, training, work
 from purejax_sc.runs import interrupts
 
 MEMORY = "--seeds, replay.capacity or train.batch_sequences"  # what takes it in training
@@ -44,9 +34,7 @@ def cli(context: click.Context) -> None:
 @options.out("Run directory.  [default: runs/<name of CONFIG>]")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run directory, if there is one.")
 @click.option("--force", is_flag=True, help="Replace the run directory if it exists.")
-@options.placement(
-    "Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program."
-)
+@options.placement
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
 @click.option("--process-id", type=click.IntRange(0), help="Which one this is, from 0.")
@@ -94,7 +82,9 @@ def train(
             distributed.join(coordinator, num_processes, process_id, agreed)
         with training(quiet, placement) as session:
             summary = fit.train(loaded, directory, seeds, force=force, resume=resume, **session._asdict())
-    if not quiet and is_first_process():
+    import jax
+
+    if not quiet and jax.process_index() == 0:
         tables.print_summary(summary, directory)
 
 
@@ -103,9 +93,7 @@ def train(
 @click.argument("settings", nargs=-1, metavar="[KEY=A,B,...]...")
 @options.number("--seeds", 1, "Seeds of each setting.")
 @options.out("New directory.  [default: runs/sweep_<name of CONFIG>]")
-@options.placement(
-    "Train the rows of a device at once (vmap, for accelerators) or one after the other (map, for CPUs)."
-)
+@options.placement
 @click.option("--resume", is_flag=True, help="Go on with the sweep in the directory, with more seeds or settings, too.")
 @options.quiet
 def sweep(
@@ -135,7 +123,7 @@ def sweep(
 @click.option("--envs", callback=options.names, help="Only these environments, with commas between them.")
 @click.option("--arms", callback=options.names, help="Only these arms, with commas between them.")
 @options.out("Directory, new or of this study.  [default: runs/study_NAME]")
-@options.placement("Train rows at once (vmap, for accelerators) or one after the other (map, for CPUs).")
+@options.placement
 @click.option("--cluster", metavar="ADDRESS", help="Let the workers of this Dask scheduler train.")
 @options.quiet
 def study(

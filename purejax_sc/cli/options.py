@@ -40,16 +40,15 @@ def agent(help_: str, *names: str) -> Decorator:
     return click.option("--agent", *names, type=click.IntRange(0), help=f"{help_}  [default: the first]")
 
 
-def placement(help_: str) -> Decorator:
-    """How seeds share a device; None is the default of the back end."""
-    return click.option(
-        "--placement",
-        type=click.Choice(["auto", "vmap", "map"]),
-        default="auto",
-        show_default=True,
-        callback=lambda context, option, value: None if value == "auto" else value,
-        help=help_,
-    )
+# How the seeds on a device share it; None is the default of the back end.
+placement = click.option(
+    "--placement",
+    type=click.Choice(["auto", "vmap", "map"]),
+    default="auto",
+    show_default=True,
+    callback=lambda context, option, value: None if value == "auto" else value,
+    help="Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program.",
+)
 
 
 def search(help_: str, many: bool = False, real: bool = False) -> Decorator:

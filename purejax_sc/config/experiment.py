@@ -1,13 +1,12 @@
 """One experiment: all sections together, what follows from them, and what no section can know alone."""
 
-from collections.abc import Iterable
 from functools import reduce
 from typing import Annotated, Any, get_type_hints
 
 import pydantic
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from purejax_sc.config.errors import ConfigError, quote
+from purejax_sc.config.errors import quote
 from purejax_sc.config.sections import (
     FAMILIES,
     ArenaConfig,
@@ -188,33 +187,15 @@ class Config(Section):
             raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")
 
 
-def refuse_switched_off(config: Config, names: Iterable[str]) -> None:
-    """Raise ConfigError for a setting, by its dotted name, that has no effect given another setting.
-
-    Settings are refused so where they are asked for by name, on the command line: a file may hold those of several
-    arms of a comparison.
-    """
-    for name in names:
-        off = switched_off(config, name)
-        if off:
-            raise ConfigError(f"{name} has no effect with {off}: leave it out")
-
-
 def switched_off(config: Config, name: str) -> str | None:
     """Return the settings that switch this one off, in words; None where it has an effect. See `Needs`."""
     owner, _, leaf = name.rpartition(".")
     section = type(getattr(config, owner)) if owner else Config
     hint = get_type_hints(section, include_extras=True).get(leaf)
     for need in (x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Needs)):
-        values = {key: _value(config, key.removesuffix("=null")) for key in need.keys}
+        names = {key: key.removesuffix("=null") for key in need.keys}
+        values: dict[str, Any] = {key: reduce(getattr, name.split("."), config) for key, name in names.items()}
         if all(value is not None if key.endswith("=null") else value in OFF for key, value in values.items()):
-            return " and ".join(f"{key.removesuffix('=null')}={_show(value)}" for key, value in values.items())
+            shown = {names[key]: value if isinstance(value, str) else quote(value) for key, value in values.items()}
+            return " and ".join(f"{name}={text}" for name, text in shown.items())
     return None
-
-
-def _value(config: Config, name: str) -> Any:
-    return reduce(getattr, name.split("."), config)
-
-
-def _show(value: Any) -> str:
-    return value if isinstance(value, str) else quote(value)

@@ -17,7 +17,7 @@ import yaml
 
 from purejax_sc.config import sections
 from purejax_sc.config.errors import ConfigError, explain, nearest, printable, quote
-from purejax_sc.config.experiment import Config, refuse_switched_off
+from purejax_sc.config.experiment import Config, switched_off
 from purejax_sc.config.sections import Hyper, NetworkConfig
 
 _PACKAGE = Path(__file__).parent.parent
@@ -116,7 +116,7 @@ def read(text: str, key: str | None = None) -> Any:
 def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bool = True) -> Config:
     """The configuration in a YAML file, with `dotted.key=value` overrides. Raises ConfigError.
 
-    strict: refuse overrides that another setting switches off.
+    strict: refuse overrides that another setting switches off. A file may hold those of several arms of a comparison.
     """
     path = find(name)
     shown = printable(str(path))
@@ -207,8 +207,10 @@ def _with_words(tree: dict[str, Any], words: Iterable[str], strict: bool = True)
     for key, value in settings.items():
         _set(tree, key, value)
     config = from_tree(tree)
-    if strict:
-        refuse_switched_off(config, settings)
+    for key in settings if strict else ():
+        off = switched_off(config, key)
+        if off:
+            raise ConfigError(f"{key} has no effect with {off}: leave it out")
     return config
 
 
@@ -249,7 +251,7 @@ def _keys(tree: Mapping[str, Any], path: list[str]) -> list[str]:
 
 def _network_keys(network: Mapping[str, Any], key: str) -> list[str]:
     kind = network.get("kind", sections.DEFAULT_KIND)
-    others = sections.kinds_with(key)
+    others = [name for name in sections.KINDS if key in sections.kind_of(name).options.model_fields]
     if others:
         cures = " or ".join(f"network.kind={other}" for other in others)
         raise ConfigError(f"network.{key} has no effect with network.kind={kind}: leave it out, or set {cures}")

@@ -365,29 +365,18 @@ class NetworkConfig(Section):
     """flax's dtype of layers; parameters, latents and the last layers are float32."""
 
 
-def kind_of(name: str) -> Any:
+def kind_of(name: Any) -> Any:
     """The `networks.parts.Kind` of this name. Raises ConfigError for an unknown one."""
-    if name in KINDS:
-        return resolve(KINDS[name])
-    if ":" not in name:
-        raise _no_kind(name)
-    return resolve(name, like=kind_of(DEFAULT_KIND))
-
-
-def kinds_with(option: str) -> list[str]:
-    """The kinds that have an option."""
-    return [name for name in KINDS if option in kind_of(name).options.model_fields]
+    if isinstance(name, str) and ":" in name:
+        return resolve(name, like=kind_of(DEFAULT_KIND))
+    if not isinstance(name, str) or name not in KINDS:
+        raise ConfigError(f"network.kind={quote(name)}: choose {', '.join(KINDS)}, or module:name of one of your own")
+    return resolve(KINDS[name])
 
 
 def read_network(value: Any) -> Any:
     """The options of a kind from a mapping; anything else as it is, for the validation that follows."""
     if not isinstance(value, dict):
         return value
-    name = value.get("kind", DEFAULT_KIND)
-    if not isinstance(name, str):
-        raise _no_kind(name)
-    return kind_of(name).options.model_validate({**value, "kind": name})
-
-
-def _no_kind(name: Any) -> ConfigError:
-    return ConfigError(f"network.kind={quote(name)}: choose {', '.join(KINDS)}, or module:name of a kind of your own")
+    kind = value.get("kind", DEFAULT_KIND)
+    return kind_of(kind).options.model_validate({**value, "kind": kind})
