@@ -38,7 +38,7 @@ def cli(context: click.Context) -> None:
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
 @click.option("--process-id", type=click.IntRange(0), help="Which one this is, from 0.")
-@click.option("--print-config", is_flag=True, help="Print the complete configuration, with meanings, and exit.")
+@click.option("--print-config", is_flag=True, help="Print the complete configuration, and exit.")
 @options.quiet
 def train(
     config: str,
@@ -63,9 +63,7 @@ def train(
     with refusals():
         loaded = configs.load(config, overrides)
     if print_config:
-        from purejax_sc.config.reference import explained
-
-        click.echo(explained(loaded), nl=False)
+        click.echo(configs.to_yaml(loaded), nl=False)
         return
     if coordinator is None and (num_processes, process_id) != (None, None):
         raise UserError("--num-processes and --process-id need --coordinator HOST:PORT: add it, or leave them out")

@@ -4,7 +4,6 @@
 without effect with one line that names the cure.
 """
 
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -86,7 +85,7 @@ def parse(text: str, name: str) -> Any:
 
 def dump(tree: Any) -> str:
     """YAML text that `parse` reads as the same plain values."""
-    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, width=math.inf)
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
     return text
 
 

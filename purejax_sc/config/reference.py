@@ -1,7 +1,7 @@
 """Every key: its meaning, its default, and the values that it takes.
 
 Keys are those of configurations and the options of the tabular study. A meaning is the docstring below a field, which
-is its only place: `train CONFIG --print-config`, `purejax-sc keys` and docs/keys.md show it.
+is its only place: `purejax-sc keys` and docs/keys.md show it.
 """
 
 import ast
@@ -14,18 +14,16 @@ from pydantic import TypeAdapter
 
 from purejax_sc.config.errors import quote
 from purejax_sc.config.experiment import Config
-from purejax_sc.config.files import dump, to_tree
 from purejax_sc.config.sections import DEFAULT_KIND, KINDS, MOST, Hyper, NetworkConfig, Section, kind_of, resolve
 
 TABULAR = "purejax-sc tabular"  # the command that has options of its own
 STUDY = "purejax_sc.tabular.options:TabularOptions"  # these options
-COLUMN = 36  # of a meaning, beside a value
 
 PAGE = """# Keys
 
 Every key of a configuration, and every option of [`purejax-sc tabular`](#purejax-sc-tabular). `purejax-sc keys PATTERN`
 shows those that have PATTERN in their name or meaning, and `purejax-sc train CONFIG --print-config` the values in
-force, each with its meaning. How to set them: [the command line](command-line.md#settings).
+force. How to set them: [the command line](command-line.md#settings).
 
 Defaults are the paper's numbers, where the paper states one for all its experiments. The configurations `atari`,
 `sokoban` and `go_9x9` have the paper's size. Labels such as L5 and N7 refer to the
@@ -70,20 +68,6 @@ def matching(pattern: str) -> list[Key]:
     return [key for key in read_keys() if pattern.lower() in f"{key.name} {key.owner} {key.meaning}".lower()]
 
 
-def explained(config: Config) -> str:
-    """The whole configuration as YAML, with the meaning of each section and key as a comment."""
-    lines: list[str] = []
-    for name, value in to_tree(config).items():
-        if not isinstance(value, dict):
-            lines += _with_comments({name: value}, meanings(Config))
-            continue
-        section = sections()[name]
-        said = meanings(section) | meanings(type(getattr(config, name)))  # of the network: all kinds', then its kind's
-        lines.append(f"{name}:  # {summary(section)}")
-        lines += [f"  {line}" for line in _with_comments(value, said)]
-    return "\n".join(lines) + "\n"
-
-
 def to_markdown(known: Sequence[Key]) -> str:
     """The page docs/keys.md: a table for each section."""
     tables, about = [PAGE], sections() | {TABULAR: resolve(STUDY)}
@@ -125,14 +109,6 @@ def show(value: Any) -> str:
     if isinstance(value, bool | None):
         return quote(value)
     return f"{value:_}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _with_comments(section: dict[str, Any], said: dict[str, str]) -> Iterator[str]:
-    """The lines of a section's YAML; lists have a line for each item."""
-    for name, value in section.items():
-        first, *items = dump({name: value}).splitlines()
-        yield f"{first:{COLUMN}}  # {said[name]}" if name in said else first
-        yield from items
 
 
 def _leaves(section: Any, prefix: str, without: Sequence[str] = (), owner: str = "") -> Iterator[Key]:

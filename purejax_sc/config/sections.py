@@ -22,7 +22,6 @@ NonNegative = Annotated[float, Field(ge=0, le=3e38, allow_inf_nan=False)]  # pro
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[int, Field(gt=0, le=MOST)]
 Natural = Annotated[int, Field(ge=0, le=MOST)]
-Threads = Annotated[int, Field(gt=0, le=1_024)]
 Repeats = Annotated[int, Field(gt=0, le=1_000)]  # of a piece of the program, written out so many times
 
 
@@ -314,7 +313,7 @@ class ReplayConfig(Section):
 class HostConfig(Section):
     """Environments on the host, such as Atari's: threads act in them while the learner learns."""
 
-    actors: Threads = 2
+    actors: Annotated[int, Field(gt=0, le=1_024)] = 2
     """Threads, which share train.num_envs environments evenly."""
 
 

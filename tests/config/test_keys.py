@@ -56,14 +56,6 @@ def test_what_is_said_of_a_key(
     assert known[name, owner][:4] == (name, owner, default, values)
 
 
-@pytest.mark.parametrize("name", ["smoke", "atari", "sokoban", "go_9x9"])
-def test_a_configuration_with_meanings_is_the_same(name: str) -> None:
-    loaded = config.load(name)
-    text = reference.explained(loaded)
-    assert config.from_tree(config.read(text)) == loaded
-    assert all("#" in line for line in text.splitlines() if not line.lstrip().startswith("- "))
-
-
 def test_sections_of_the_users_own_have_meanings() -> None:
     class Own(NetworkConfig):
         width: int = 3
