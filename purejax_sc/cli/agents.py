@@ -13,22 +13,14 @@ from purejax_sc.cli.setup import UserError, command_line, speaker, work
 @click.command()
 @options.directory
 @options.overrides
-@click.option("--episodes", type=click.IntRange(1), default=32, show_default=True, help="Episodes of each seed.")
+@options.number("--episodes", 32, "Episodes of each seed.")
 @options.search
 @click.option(
     "--temperature", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Of samples."
 )
-@click.option(
-    "--max-steps",
-    type=click.IntRange(1),
-    default=27_000,
-    show_default=True,
-    help="Cut longer episodes; how many were is reported.",
-)
+@options.number("--max-steps", 27_000, "Cut longer episodes; how many were is reported.")
 @options.seed("Of the evaluation.")
-@click.option(
-    "--render", type=click.Path(path_type=Path), help="Draw an episode of the first seed: a new .gif or .png."
-)
+@options.path("--render", "Draw an episode of the first seed: a new .gif or .png.")
 @click.option("--diagnose", is_flag=True, help="Also compare the model and its searches with real play.")
 def evaluate(
     directory: Path,
@@ -72,23 +64,13 @@ def evaluate(
 @options.directory
 @options.overrides
 @options.agent("Seed of the run whose agent it is.")
-@click.option("--episodes", type=click.IntRange(1), default=8, show_default=True, help="For the table.")
-@click.option("--max-steps", type=click.IntRange(1), default=2_500, show_default=True, help="Cut longer episodes.")
+@options.number("--episodes", 8, "For the table.")
+@options.number("--max-steps", 2_500, "Cut longer episodes.")
 @click.option("--depth", type=click.IntRange(1, 50), help="Imagined steps.  [default: steps of the model in training]")
 @click.option("--sampled", is_flag=True, help="Draw actions from the policy instead of taking the likeliest.")
 @click.option("--real-actions", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
 @options.seed("Of the episodes and of the samples.")
-def imagine(
-    directory: Path,
-    overrides: tuple[str, ...],
-    agent: int | None,
-    episodes: int,
-    max_steps: int,
-    depth: int | None,
-    sampled: bool,
-    real_actions: bool,
-    seed: int,
-) -> None:
+def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **how: Any) -> None:
     """Compare model rollouts of an agent of the run directory DIR with real episodes.
 
     At every step of an episode the policy is rolled out over the learned model for K steps. The imagined rewards and
@@ -100,17 +82,17 @@ def imagine(
     with work("--episodes or --max-steps"):
         from purejax_sc.evaluation import model_rollouts
 
-        how = model_rollouts.ImaginationOptions(episodes, max_steps, depth, sampled, real_actions, seed)
-        report = model_rollouts.imagine_run(directory, how, agent, speaker(), overrides)
+        chosen = model_rollouts.ImaginationOptions(**how)
+        report = model_rollouts.imagine_run(directory, chosen, agent, speaker(), overrides)
     tables.print_imagination(report, model_rollouts.COLUMNS)
 
 
 @click.command()
 @options.overrides
-@click.option("--num", type=click.IntRange(1), default=1_000, show_default=True, help="How many levels.")
+@options.number("--num", 1_000, "How many levels.")
 @options.out("New file: .npy or .txt.", required=True)
 @options.seed("Of the generator.")
-@click.option("--render", type=click.Path(path_type=Path), help="Draw the first 20 levels: a new .png.")
+@options.path("--render", "Draw the first 20 levels: a new .png.")
 @options.quiet
 def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: Path | None, quiet: bool) -> None:
     """Generate Sokoban levels, see that their solutions solve them, and write them to a file.
@@ -131,7 +113,7 @@ def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: P
 @click.command()
 @click.argument("entrants", nargs=-1, required=True, metavar="DIR...")
 @click.option("--opponent", metavar="COMMAND", help='Engine that speaks GTP, as in "gnugo --mode gtp".')
-@click.option("--games", type=click.IntRange(1), default=100, show_default=True, help="Of a pair, or a seed.")
+@options.number("--games", 100, "Of a pair, or a seed.")
 @click.option("--openings", type=click.IntRange(0), default=2, show_default=True, help="Random moves at the start.")
 @click.option("--boards", type=click.IntRange(1), help="Games with an engine at a time.  [default: 16]")
 @options.seed("Of the openings.")

@@ -12,17 +12,7 @@ import click
 
 from purejax_sc import __version__
 from purejax_sc.cli import agents, options, tables
-from purejax_sc.cli.setup import (
-    Stopped,
-    UserError,
-    command_line,
-    fail,
-    is_first_process,
-    refusals,
-    speaker,
-    training,
-    work,
-)
+from purejax_sc.cli.setup import Stopped, UserError, command_line, fail, refusals, speaker, training, work
 from purejax_sc.runs import interrupts
 
 MEMORY = "--seeds, replay.capacity or train.batch_sequences"  # what takes it in training
@@ -37,27 +27,21 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-# --help is an ordinary option of `train`: after a CONFIG it also shows the values in force.
-@cli.command(add_help_option=False)
-@click.argument("config", required=False)
+@cli.command()
+@click.argument("config")
 @options.overrides
-@options.seeds("Seeds, from `seed` upwards.")
+@options.number("--seeds", 1, "Seeds, from `seed` upwards.")
 @options.out("Run directory.  [default: runs/<name of CONFIG>]")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run directory, if there is one.")
 @click.option("--force", is_flag=True, help="Replace the run directory if it exists.")
-@options.placement(
-    "Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program."
-)
+@options.placement
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
 @click.option("--process-id", type=click.IntRange(0), help="Which one this is, from 0.")
-@click.option("--print-config", is_flag=True, help="Print the complete configuration, with meanings, and exit.")
+@click.option("--print-config", is_flag=True, help="Print the complete configuration, and exit.")
 @options.quiet
-@click.option("-h", "--help", "help_", is_flag=True, help="Show this message, and the values in force for CONFIG.")
-@click.pass_context
 def train(
-    context: click.Context,
-    config: str | None,
+    config: str,
     overrides: tuple[str, ...],
     seeds: int,
     out: Path | None,
@@ -69,27 +53,17 @@ def train(
     process_id: int | None,
     print_config: bool,
     quiet: bool,
-    help_: bool,
 ) -> None:
     """Train the agent of CONFIG: a YAML file, or the name of a shipped configuration such as catch.
 
     KEY=VALUE changes single values, as in hyper.sc_weight=0.5 sc.update=dyna.
     """
-    if help_:
-        click.echo(context.get_help())
-        if config is None:
-            return
-    if config is None:
-        raise click.UsageError("missing CONFIG: give a YAML file, or the name of a shipped configuration such as catch")
     from purejax_sc import config as configs
 
     with refusals():
         loaded = configs.load(config, overrides)
-    if help_ or print_config:
-        from purejax_sc.config.reference import explained
-
-        heading = f"\nValues in force for {config}:\n\n" if help_ else ""
-        click.echo(heading + explained(loaded), nl=False)
+    if print_config:
+        click.echo(configs.to_yaml(loaded), nl=False)
         return
     if coordinator is None and (num_processes, process_id) != (None, None):
         raise UserError("--num-processes and --process-id need --coordinator HOST:PORT: add it, or leave them out")
@@ -106,18 +80,18 @@ def train(
             distributed.join(coordinator, num_processes, process_id, agreed)
         with training(quiet, placement) as session:
             summary = fit.train(loaded, directory, seeds, force=force, resume=resume, **session._asdict())
-    if not quiet and is_first_process():
+    import jax
+
+    if not quiet and jax.process_index() == 0:
         tables.print_summary(summary, directory)
 
 
 @cli.command()
 @click.argument("config")
 @click.argument("settings", nargs=-1, metavar="[KEY=A,B,...]...")
-@options.seeds("Seeds of each setting.")
+@options.number("--seeds", 1, "Seeds of each setting.")
 @options.out("New directory.  [default: runs/sweep_<name of CONFIG>]")
-@options.placement(
-    "Train the rows of a device at once (vmap, for accelerators) or one after the other (map, for CPUs)."
-)
+@options.placement
 @click.option("--resume", is_flag=True, help="Go on with the sweep in the directory, with more seeds or settings, too.")
 @options.quiet
 def sweep(
@@ -147,7 +121,7 @@ def sweep(
 @click.option("--envs", callback=options.names, help="Only these environments, with commas between them.")
 @click.option("--arms", callback=options.names, help="Only these arms, with commas between them.")
 @options.out("Directory, new or of this study.  [default: runs/study_NAME]")
-@options.placement("Train rows at once (vmap, for accelerators) or one after the other (map, for CPUs).")
+@options.placement
 @click.option("--cluster", metavar="ADDRESS", help="Let the workers of this Dask scheduler train.")
 @options.quiet
 def study(
@@ -183,36 +157,17 @@ def study(
         raise UserError(f"{len(found.failed)} arm(s) failed, {run} first: {reason}")
 
 
-def _tabular_help(context: click.Context, option: click.Parameter, asked: bool) -> None:
-    """Print the help of `tabular` and its keys, and end, if that is asked for."""
-    if asked:
-        from purejax_sc.config import reference
-
-        click.echo(f"{context.get_help()}\n\nKeys:\n")
-        tables.print_keys([key._replace(owner="") for key in reference.of_study()])
-        context.exit()
-
-
-@cli.command(add_help_option=False)
+@cli.command()
 @click.argument("task", type=click.Choice(["evaluation", "control", "noise", "all"]))
 @options.overrides
-@options.seeds("MDPs, from `seed` upwards.", default=30)
+@options.number("--seeds", 30, "MDPs, from `seed` upwards.")
 @options.out("New directory.  [default: runs/tabular_<TASK>]")
 @options.quiet
-@click.option(
-    "-h",
-    "--help",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_tabular_help,
-    help="Show this message, and what each KEY means.",
-)
 def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None, quiet: bool) -> None:
     """Run the paper's tabular study: all methods on random MDPs, with curves, paired scores and figures.
 
     KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=policy. A comma list sweeps a rate, as in
-    alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods.
+    alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods. `purejax-sc keys tabular` tells what each KEY means.
     """
     directory = out or Path("runs") / f"tabular_{task}"
     with work("--seeds, or give fewer values at once", all_cores=True):
@@ -265,8 +220,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
 def keys(pattern: str, markdown: bool) -> None:
     """Show the keys with PATTERN in their name or meaning: what they mean, and what they take.
 
-    Keys are those of configurations, and of the command `tabular`. A key has a default and, where it has an effect
-    there, the values of the configurations of the paper's size.
+    Keys are those of configurations, and of the command `tabular`, which PATTERN may name.
     """
     from purejax_sc.config import reference
 

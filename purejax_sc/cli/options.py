@@ -1,6 +1,5 @@
 """Options that several commands have."""
 
-import re
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
@@ -10,20 +9,24 @@ import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-
 directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 overrides = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 
 
+def number(name: str, default: int, help_: str) -> Decorator:
+    """A whole number of 1 or more."""
+    return click.option(name, type=click.IntRange(1), default=default, show_default=True, help=help_)
+
+
+def path(name: str, help_: str, **more: Any) -> Decorator:
+    """A file or a directory."""
+    return click.option(name, type=click.Path(path_type=Path), help=help_, **more)
+
+
 def out(help_: str, **more: Any) -> Decorator:
     """Where results go."""
-    return click.option("--out", type=click.Path(path_type=Path), help=help_, **more)
-
-
-def seeds(help_: str, default: int = 1) -> Decorator:
-    """How many seeds."""
-    return click.option("--seeds", type=click.IntRange(1), default=default, show_default=True, help=help_)
+    return path("--out", help_, **more)
 
 
 def seed(help_: str) -> Decorator:
@@ -32,20 +35,19 @@ def seed(help_: str) -> Decorator:
 
 
 def agent(help_: str) -> Decorator:
-    """Which agent of a run; None is the first."""
+    """One of the seeds of a run; None is the first."""
     return click.option("--agent", type=click.IntRange(0), help=f"{help_}  [default: the first]")
 
 
-def placement(help_: str) -> Decorator:
-    """How seeds share a device; None is the default of the back end."""
-    return click.option(
-        "--placement",
-        type=click.Choice(["auto", "vmap", "map"]),
-        default="auto",
-        show_default=True,
-        callback=lambda context, option, value: None if value == "auto" else value,
-        help=help_,
-    )
+# How the seeds on a device share it; None is the default of the back end.
+placement = click.option(
+    "--placement",
+    type=click.Choice(["auto", "vmap", "map"]),
+    default="auto",
+    show_default=True,
+    callback=lambda context, option, value: None if value == "auto" else value,
+    help="Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program.",
+)
 
 
 def names(context: Any, option: Any, text: str | None) -> list[str] | None:
@@ -56,7 +58,7 @@ def names(context: Any, option: Any, text: str | None) -> list[str] | None:
 def _numbers(context: Any, option: Any, text: str) -> tuple[int, ...]:
     """Read --simulations: different numbers, in order; none for 0."""
     words = text.split(",")
-    if not all(re.fullmatch("[0-9]{1,6}", word) for word in words):
+    if not all(word.isdecimal() and len(word) < 7 for word in words):
         raise click.BadParameter(f"{text!r} is no number: give one as in 32, or several as in 8,32,128")
     return tuple(sorted({int(word) for word in words} - {0}))
 

@@ -96,42 +96,24 @@ def fail(message: str, status: int) -> int:
     return status
 
 
-def is_first_process() -> bool:
-    """Whether this process speaks for all of the run."""
-    import jax
-
-    return jax.process_index() == 0
-
-
 # Devices of a CPU that share a seed wait for each other. XLA would end the process, with its stack, after a minute.
 PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000"
 
 
 def _prepare_jax(all_cores: bool) -> None:
+    """Keep compiled programs between runs, in the user's cache directory unless JAX is told another.
+
+    all_cores: one JAX device per CPU core, unless JAX was told a number: what runs side by side need not wait.
+    """
     flags = os.environ.get("XLA_FLAGS", "")
     if PATIENCE not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}"  # read when JAX meets its devices
-    _keep_compiled_programs()
-    if all_cores:
-        _use_all_cores()
-
-
-def _keep_compiled_programs() -> None:
-    """Keep compiled programs between runs, in the user's cache directory unless JAX is told another.
-
-    Where they cannot be kept or read again, they are compiled again, without a word.
-    """
     import jax
 
+    # what cannot be kept or read again is compiled again, without a word
     warnings.filterwarnings("ignore", message="Error (writing|reading) persistent compilation cache")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
-
-
-def _use_all_cores() -> None:
-    """One JAX device per CPU core, unless JAX was told a number: what runs side by side need not wait."""
-    import jax
-
-    if jax.config.values["jax_num_cpu_devices"] < 0:
+    if all_cores and jax.config.values["jax_num_cpu_devices"] < 0:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))

@@ -1,4 +1,4 @@
-"""The tables that commands print; nothing else prints on stdout."""
+"""The tables that commands print; nothing else prints on stdout. Intervals are of 90%."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,26 +9,21 @@ import click
 
 def print_methods(methods: Sequence[dict[str, Any]]) -> None:
     """One line per method: the score that its task is judged by, the median of its difference from Dyna, and wins."""
-    names = ("task", "model", "update", "setting", "score", "median", "90%", "mean", "less Dyna", "90%", "wins")
-    rows = [(*names, "lost")]
+    names = ("task", "model", "update", "setting", "score", "median", "mean", "less Dyna", "wins", "lost")
+    rows: list[tuple[str, ...]] = [names]
     for method in methods:
         metric, scores = next(iter(method["metrics"].items()))
         name = method["judged_by"]
         words = (*(method[key] for key in ("task", "model", "update", "setting")), f"{metric}, {name}")
-        numbers = (*_median(scores[name]), _number(scores[name]["mean"]))
         against = method["against"].get("dyna")
-        rows.append((*words, *numbers, *_duel(against and against[metric][name]), str(method["diverged"])))
+        duel = _duel(against[metric][name]) if against else ("-", "")
+        numbers = (_estimate(scores[name], "median"), _number(scores[name]["mean"]))
+        rows.append((*words, *numbers, *duel, str(method["diverged"])))
     print_table(rows)
 
 
-def _duel(duel: dict[str, Any] | None) -> tuple[str, ...]:
-    if duel is None:
-        return "-", "", ""
-    return (*_median(duel["difference"]), f"{duel['wins']}/{duel['of']}")
-
-
-def _median(score: dict[str, Any]) -> tuple[str, str]:
-    return _number(score["median"]), _interval(score["median_interval"])
+def _duel(duel: dict[str, Any]) -> tuple[str, ...]:
+    return _estimate(duel["difference"], "median"), f"{duel['wins']}/{duel['of']}"
 
 
 def print_comparison(rows: Sequence[dict[str, Any]]) -> None:
@@ -36,40 +31,30 @@ def print_comparison(rows: Sequence[dict[str, Any]]) -> None:
     against = {row["against"] for row in rows if row["against"]}
     better = f"P(> {against.pop() if len(against) == 1 else 'first'})"
     shown = {"final return": "mean", "IQM": "iqm", "normalised AUC": "normalised_auc", better: "improvement"}
-    table = [("environment", "run", "seeds", *(cell for name in shown for cell in (name, "90%")))]
+    table = [("environment", "run", "seeds", *shown)]
     for row in rows:
         cells = [row["environment"], row["method"], str(row["seeds"])]
         for name in shown.values():
             ends = row[f"{name}_low"], row[f"{name}_high"]
-            cells += [_number(row[name]), _interval(None if None in ends else ends)]
+            cells.append(_between(row[name], None if None in ends else ends))
         table.append(tuple(cells))
     one_environment = len({row["environment"] for row in rows}) == 1
     print_table([line[1:] for line in table] if one_environment else table)
 
 
 def print_evaluation(report: dict[str, Any]) -> None:
-    """The seeds one by one, then one line per way to act."""
+    """One line per way to act."""
     policies = report["policies"]
-    rows = [("seed", *(cell for name in policies for cell in (name, "steps")))]
-    for i, seed in enumerate(report["seeds"]):
-        scores = (policy["per_seed"] for policy in policies.values())
-        numbers = (_number(score[key][i]) for score in scores for key in ("return", "length"))
-        rows.append((str(seed), *numbers))
-    print_table(rows)
     total = len(report["seeds"]) * report["episodes"]
     metrics = list(next(iter(policies.values()))["metrics"])
-    extra = (cell for name in metrics for cell in (name, "90% interval"))
     games = any("against_greedy" in policy for policy in policies.values())
-    names = (*extra, *(("against greedy", "90% interval") if games else ()))
-    rows = [("", "mean return", "90% interval", "IQM", "90% interval", "steps", "cut", *names)]
+    rows = [("", "mean return", "IQM", "steps", "cut", *metrics, *(("against greedy",) if games else ()))]
     for name, policy in policies.items():
-        scores = policy["return"]
-        mean, iqm = ((_number(scores[key]), _interval(scores[f"{key}_interval"])) for key in ("mean", "iqm"))
-        own = [policy["metrics"][metric] for metric in metrics]
-        own += [policy.get("against_greedy", {"mean": None, "mean_interval": None})] if games else []
-        extra = (cell for x in own for cell in (_number(x["mean"]), _interval(x["mean_interval"])))
-        rows.append((name, *mean, *iqm, _number(policy["length"]), f"{policy['cut']} of {total}", *extra))
-    click.echo()
+        own = [_estimate(policy["metrics"][metric]) for metric in metrics]
+        if games:
+            own.append(_estimate(policy["against_greedy"]) if "against_greedy" in policy else "-")
+        scores = (_estimate(policy["return"]), _estimate(policy["return"], "iqm"), _number(policy["length"]))
+        rows.append((name, *scores, f"{policy['cut']} of {total}", *own))
     print_table(rows)
     many = len(report["seeds"]) > 1
     spread = f"the {len(report['seeds'])} seeds" if many else f"the {report['episodes']} episode(s) of the only seed"
@@ -84,19 +69,17 @@ def print_diagnosis(report: dict[str, Any]) -> None:
     click.echo()
     print_table([("model steps", *(name.replace("_", " ") for name in names)), *zip(steps, *said, strict=True)])
     click.echo()
-    scores = report["actions"].items()
-    print_table([(name.replace("_", " "), _number(x["mean"]), _interval(x["mean_interval"])) for name, x in scores])
+    print_table([(name.replace("_", " "), _estimate(x)) for name, x in report["actions"].items()])
     if report["chosen"]:
         click.echo()
         _print_chosen(report)
 
 
 def _print_chosen(report: dict[str, Any]) -> None:
-    rows = [("", "value lost", "gain", "90% interval", "over the row above", "90% interval", "not greedy's")]
+    rows = [("", "value lost", "gain", "over the row above", "not greedy's")]
     for name, policy in report["chosen"].items():
-        estimates = (policy["over_greedy"], policy["over_last"])
-        over = (cell for x in estimates for cell in (_number(x["mean"]), _interval(x["mean_interval"])))
-        rows.append((name, _number(policy["lost"]["mean"]), *over, _number(policy["other"]["mean"])))
+        gains = _estimate(policy["over_greedy"]), _estimate(policy["over_last"])
+        rows.append((name, _number(policy["lost"]["mean"]), *gains, _number(policy["other"]["mean"])))
     print_table(rows)
     spread = f"the {len(report['seeds'])} seeds" if len(report["seeds"]) > 1 else "the states of the only seed"
     states, oracle = f"{report['choices']} states", f"{report['oracle']} simulations over the environment"
@@ -124,14 +107,14 @@ def print_match(report: dict[str, Any]) -> None:
     """A round robin: pairs, then ratings. Against an engine: one line per seed, then one per run."""
     if "pairs" in report:
         counted = ("first", "second", "wins", "draws", "losses")
-        pairs: list[tuple[str, ...]] = [(*counted, "score", "90% interval", "over")]
+        pairs: list[tuple[str, ...]] = [(*counted, "score", "over")]
         for pair in report["pairs"]:
             counts = (str(pair[key]) for key in counted)
-            pairs.append((*counts, _number(pair["score"]), _interval(pair["interval"]), pair["interval_over"]))
+            pairs.append((*counts, _between(pair["score"], pair["interval"]), pair["interval_over"]))
         print_table(pairs)
         click.echo()
-        ratings = ((row["name"], f"{row['elo']:.0f}", _interval(row["interval"])) for row in report["elo"])
-        print_table([("", "Elo", "90% interval over games"), *ratings])
+        ratings = ((row["name"], _between(round(row["elo"]), row["interval"])) for row in report["elo"])
+        print_table([("", "Elo, over games"), *ratings])
         return
     rows: list[tuple[str, ...]] = [("run", "seed", "wins", "as Black", "as White", "lead", "games ended by")]
     for row in report["seeds"]:
@@ -140,51 +123,50 @@ def print_match(report: dict[str, Any]) -> None:
         rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, _number(row["lead"]), ended))
     print_table(rows)
     click.echo()
-    rates = ((row["run"], _number(row["win_rate"]), _interval(row["interval"])) for row in report["runs"])
-    print_table([(f"against {report['opponent']}", "win rate", "90% interval"), *rates])
+    rates = ((row["run"], _between(row["win_rate"], row["interval"])) for row in report["runs"])
+    print_table([(f"against {report['opponent']}", "win rate"), *rates])
 
 
 def print_settings(settings: Sequence[dict[str, Any]]) -> None:
     """One line per setting of a sweep."""
     swept = list(settings[0])[: list(settings[0]).index("final_return")]
-    rows = [(*swept, "final return", "90% interval", "IQM", "AUC", "lost")]
+    rows = [(*swept, "final return", "IQM", "AUC", "lost")]
     for setting in settings:
-        numbers = (_number(setting["mean"]), _interval(setting["mean_interval"]), _number(setting["iqm"]))
-        rows.append((*(setting[key] for key in swept), *numbers, _number(setting["auc"]), str(setting["lost"])))
+        numbers = (_estimate(setting), _number(setting["iqm"]), _number(setting["auc"]))
+        rows.append((*(setting[key] for key in swept), *numbers, str(setting["lost"])))
     print_table(rows)
 
 
 def print_summary(summary: dict[str, Any], out: Path) -> None:
-    scores = summary["return"]
-    rate = summary["env_steps_per_second"]
+    """What a run reached, and where it is."""
     print_table(
         [
-            ("final return", _number(scores["mean"]), _interval(scores["mean_interval"])),
-            ("IQM", _number(scores["iqm"]), _interval(scores["iqm_interval"])),
-            ("speed", f"{rate:,.0f} env steps/s", ""),
-            ("compile, run", f"{summary['compile_seconds']:.1f} s, {summary['run_seconds']:.1f} s", ""),
-            ("files", str(out), ""),
-            ("look", f"tensorboard --logdir {out.parent}", ""),
+            ("final return", _estimate(summary["return"])),
+            ("IQM", _estimate(summary["return"], "iqm")),
+            ("speed", f"{summary['env_steps_per_second']:,.0f} env steps/s"),
+            ("compile, run", f"{summary['compile_seconds']:.1f} s, {summary['run_seconds']:.1f} s"),
+            ("files", str(out)),
+            ("look", f"tensorboard --logdir {out.parent}"),
         ]
     )
 
 
 def print_verdicts(verdicts: Sequence[Any]) -> None:
     """One line per claim and environment."""
-    rows = [("claim", "environment", "difference", "90% interval", "verdict")]
+    rows = [("claim", "environment", "difference", "verdict")]
     for x in verdicts:
-        interval = f"[{x.low:.3g}, {x.high:.3g}]"
-        rows.append((x.claim.claim, x.environment, f"{x.difference:+.3g}", interval, x.verdict))
+        difference = f"{x.difference:+.3g} [{x.low:.3g}, {x.high:.3g}]"
+        rows.append((x.claim.claim, x.environment, difference, x.verdict))
     if verdicts:
         print_table(rows)
 
 
 def print_keys(keys: Sequence[Any]) -> None:
-    """Two lines per key: its default, what it takes and the paper's, then what it means."""
+    """Two lines per key: its default and what it takes, then what it means."""
     for key in keys:
         default = f" = {key.default}" if key.default else ""
-        notes = [key.values, key.owner, key.paper and f"paper's size: {key.paper}"]
-        click.echo(f"{key.name}{default}   [{'] ['.join(filter(None, notes))}]\n    {key.meaning}")
+        owner = f" [{key.owner}]" if key.owner else ""
+        click.echo(f"{key.name}{default}   [{key.values}]{owner}\n    {key.meaning}")
 
 
 def print_table(rows: Sequence[tuple[str, ...]]) -> None:
@@ -193,9 +175,13 @@ def print_table(rows: Sequence[tuple[str, ...]]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def _estimate(x: dict[str, Any], name: str = "mean") -> str:
+    return _between(x[name], x[f"{name}_interval"])
+
+
+def _between(value: float | None, interval: Sequence[float] | None) -> str:
+    return _number(value) if interval is None else f"{_number(value)} [{interval[0]:.4g}, {interval[1]:.4g}]"
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def _interval(interval: Sequence[float] | None) -> str:
-    return "" if interval is None else f"[{interval[0]:.4g}, {interval[1]:.4g}]"

@@ -19,10 +19,8 @@ from purejax_sc.config.files import (
 from purejax_sc.config.sections import (
     ArenaConfig,
     AtariConfig,
-    CheckpointConfig,
     EnvOptions,
     Fraction,
-    HostConfig,
     Hyper,
     LevelsConfig,
     MuesliConfig,
@@ -30,15 +28,11 @@ from purejax_sc.config.sections import (
     NonNegative,
     Positive,
     Repeats,
-    ReplayConfig,
-    ScConfig,
     Section,
-    TrainConfig,
 )
 
 __all__ = [
-    "CONFIG_DIR", "ArenaConfig", "AtariConfig", "CheckpointConfig", "Config", "ConfigError", "EnvOptions", "Fraction",
-    "HostConfig", "Hyper", "LevelsConfig", "MuesliConfig", "NetworkConfig", "NonNegative", "Positive", "Repeats",
-    "ReplayConfig", "ScConfig", "Section", "TrainConfig", "find", "from_tree", "load", "override", "read",
-    "split_words", "to_tree", "to_yaml",
+    "CONFIG_DIR", "ArenaConfig", "AtariConfig", "Config", "ConfigError", "EnvOptions", "Fraction", "Hyper",
+    "LevelsConfig", "MuesliConfig", "NetworkConfig", "NonNegative", "Positive", "Repeats", "Section", "find",
+    "from_tree", "load", "override", "read", "split_words", "to_tree", "to_yaml",
 ]  # fmt: skip

@@ -1,20 +1,19 @@
 """One experiment: all sections together, what follows from them, and what no section can know alone."""
 
-from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Annotated, Any, get_type_hints
 
 import pydantic
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from purejax_sc.config.errors import PLAIN, ConfigError, quote
+from purejax_sc.config.errors import quote
 from purejax_sc.config.sections import (
     FAMILIES,
-    MOST,
     ArenaConfig,
     AtariConfig,
     CheckpointConfig,
     EnvOptions,
+    Family,
     HostConfig,
     Hyper,
     LevelsConfig,
@@ -26,12 +25,11 @@ from purejax_sc.config.sections import (
     Section,
     TrainConfig,
     family_of,
-    read_hyper,
     read_network,
 )
 
-EXAMPLES = {"levels": "jumanji/Sokoban", "arena": "pgx/tic_tac_toe"}  # else atari/Pong
-OFF = ("0", "0.0", "false", "null", "none")
+OFF = (None, False, 0, "none")
+OWN = Family("", sections=("arena",), rules=True)  # what an environment of the user's own may have
 
 # the options of the network's kind
 Network = Annotated[SerializeAsAny[NetworkConfig], BeforeValidator(read_network)]
@@ -55,7 +53,7 @@ class Config(Section):
     arena: ArenaConfig = ArenaConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
-    hyper: Annotated[Hyper, BeforeValidator(read_hyper)] = Hyper()
+    hyper: Hyper = Hyper()
 
     @property
     def replay_sequences(self) -> int:
@@ -111,47 +109,32 @@ class Config(Section):
             }
         )
 
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _check_foreign(cls, tree: Any) -> Any:
-        if isinstance(tree, dict):
-            _refuse_foreign(cls, tree)
-        return tree
-
     @pydantic.model_validator(mode="after")
-    def _check_together(self) -> "Config":
-        """What no field can know alone."""
-        self._check_host()
+    def _check(self) -> "Config":
+        """Raise ValueError for what no field can know alone."""
+        self._check_environment(family_of(self.env) or OWN)
         self._check_batch()
-        self._check_counts()
         self._check_shards()
         self._check_unrolls()
         self._check_hyper()
-        self._check_rules()
         return self
 
-    def _check_host(self) -> None:
-        family = family_of(self.env)
-        if family and family.host and self.train.num_envs % self.host.actors:
+    def _check_environment(self, family: Family) -> None:
+        """What belongs to other environments is refused wherever it is written."""
+        for name in [name for other in FAMILIES.values() for name in other.sections if name not in family.sections]:
+            section = getattr(self, name)
+            changed = dict(section).items() - dict(type(section)()).items()
+            if changed:
+                key, value = min(changed)
+                raise ValueError(f"{name}.{key}={quote(value)} has no effect with env={quote(self.env)}: leave it out")
+        if self.muesli.legal and not family.rules:
+            raise ValueError(
+                f"muesli.legal=true has no effect with env={self.env}, where actions are always legal: leave it out"
+            )
+        if family.host and self.train.num_envs % self.host.actors:
             raise ValueError(
                 f"train.num_envs={self.train.num_envs} cannot be shared by host.actors={self.host.actors}: set"
                 f" train.num_envs={-(-self.train.num_envs // self.host.actors) * self.host.actors}, or other actors"
-            )
-
-    def _check_rules(self) -> None:
-        family = family_of(self.env)
-        if self.muesli.legal and family and not family.rules:
-            raise ValueError(
-                f"muesli.legal=true has no effect with env={self.env}, all of whose actions are always legal: set"
-                " muesli.legal=false"
-            )
-
-    def _check_counts(self) -> None:
-        if self.num_updates > MOST:
-            fits = MOST // self.updates_per_iteration * self.steps_per_iteration
-            raise ValueError(
-                f"train.env_steps={self.train.env_steps} takes {self.num_updates:,} updates, more than {MOST:,}: set"
-                f" train.env_steps={fits} or less"
             )
 
     def _check_batch(self) -> None:
@@ -173,18 +156,12 @@ class Config(Section):
 
     def _check_shards(self) -> None:
         shards = self.train.data_shards
-        for name, size in {"fresh": self.fresh_sequences, "replayed": self.replay_sequences}.items():
+        shared = {"fresh sequences of a batch": self.fresh_sequences, "replayed ones": self.replay_sequences}
+        if "levels" in (family_of(self.env) or OWN).sections:
+            shared["levels of levels.pool"] = self.levels.pool
+        for name, size in shared.items():
             if size % shards:
-                raise ValueError(
-                    f"train.data_shards={shards} cannot share the {size} {name} sequences of a batch: choose a divisor,"
-                    " or change train.batch_sequences"
-                )
-        family = family_of(self.env)
-        if family and "levels" in family.sections and self.levels.pool % shards:
-            raise ValueError(
-                f"train.data_shards={shards} cannot share a pool of {self.levels.pool} levels: set"
-                f" levels.pool={-(-self.levels.pool // shards) * shards}"
-            )
+                raise ValueError(f"train.data_shards={shards} cannot share the {size} {name}: choose a divisor")
 
     def _check_unrolls(self) -> None:
         length = self.train.sequence_length
@@ -202,11 +179,6 @@ class Config(Section):
             raise ValueError("sc.unroll=1 leaves the SC loss without a term (it sums k = 1 .. K - 1): set sc.unroll=2")
 
     def _check_hyper(self) -> None:
-        if self.muesli.absorbing == "outcome" and self.hyper.discount == 0:
-            raise ValueError(
-                "muesli.absorbing=outcome keeps rewards as values, which hyper.discount=0 ignores: set"
-                " muesli.absorbing=zero"
-            )
         if self.hyper.latent_noise > 0 and self.sc.noise_on == "none":
             raise ValueError("hyper.latent_noise has no effect with sc.noise_on=none: set sc.noise_on=encoding")
         if self.hyper.epsilon > 0 and self.sc.policy != "epsilon":
@@ -215,57 +187,15 @@ class Config(Section):
             raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")
 
 
-# Settings without effect are refused, because somebody meant something by them. What belongs to other environments is
-# refused wherever it is written; what another setting switches off where it is asked for by name, on the command line:
-# a file may hold the settings of several arms of a comparison.
-
-
-def refuse_switched_off(config: Config, names: Iterable[str]) -> None:
-    """Raise ConfigError for a setting, by its dotted name, that has no effect given another setting."""
-    for name in names:
-        off = switched_off(config, name)
-        if off:
-            raise ConfigError(f"{name} has no effect with {off}: leave it out")
-
-
 def switched_off(config: Config, name: str) -> str | None:
     """Return the settings that switch this one off, in words; None where it has an effect. See `Needs`."""
     owner, _, leaf = name.rpartition(".")
     section = type(getattr(config, owner)) if owner else Config
     hint = get_type_hints(section, include_extras=True).get(leaf)
     for need in (x for x in getattr(hint, "__metadata__", ()) if isinstance(x, Needs)):
-        values = {key.partition("=")[0]: _show(config, key.partition("=")[0]) for key in need.keys}
-        met = (values[key.partition("=")[0]] == "null" if "=" in key else values[key] not in OFF for key in need.keys)
-        if not any(met):
-            return " and ".join(f"{key}={value}" for key, value in values.items())
+        names = {key: key.removesuffix("=null") for key in need.keys}
+        values: dict[str, Any] = {key: reduce(getattr, name.split("."), config) for key, name in names.items()}
+        if all(value is not None if key.endswith("=null") else value in OFF for key, value in values.items()):
+            shown = {names[key]: value if isinstance(value, str) else quote(value) for key, value in values.items()}
+            return " and ".join(f"{name}={text}" for name, text in shown.items())
     return None
-
-
-def _show(config: Config, name: str) -> str:
-    value: Any = reduce(getattr, name.split("."), config)
-    return PLAIN[value] if value is None or isinstance(value, bool) else str(value)
-
-
-def _refuse_foreign(config: type[Config], tree: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a setting, other than its default, of environments that this one is not."""
-    env = tree.get("env")
-    if not isinstance(env, str):
-        return
-    family = family_of(env)
-    own = family.sections if family else ("arena",)  # an environment of the user's own may have two players
-    for section in dict.fromkeys(section for other in FAMILIES.values() for section in other.sections):
-        for name, value in _changed(config, tree, section) if section not in own else ():
-            raise ConfigError(
-                f"{name}={quote(value)} has no effect with env={quote(env)}: leave it out, or choose a game such as"
-                f" {EXAMPLES.get(section, 'atari/Pong')}"
-            )
-
-
-def _changed(config: type["Config"], tree: Mapping[str, Any], section: str) -> Iterator[tuple[str, Any]]:
-    """The settings of a section, or an only one as in `replay.file`, that are not at their defaults."""
-    owner, _, only = section.partition(".")
-    options = tree.get(owner)
-    defaults = dict(config.model_fields[owner].default)
-    for name, value in dict(options).items() if isinstance(options, Mapping | Section) else ():
-        if (not only or name == only) and (name not in defaults or value != defaults[name]):
-            yield f"{owner}.{name}", value

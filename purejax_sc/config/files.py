@@ -6,7 +6,7 @@ without effect with one line that names the cure.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import yaml
 
 from purejax_sc.config import sections
 from purejax_sc.config.errors import ConfigError, explain, nearest, printable, quote
-from purejax_sc.config.experiment import Config, refuse_switched_off
+from purejax_sc.config.experiment import Config, switched_off
 from purejax_sc.config.sections import Hyper, NetworkConfig
 
 _PACKAGE = Path(__file__).parent.parent
@@ -94,18 +94,17 @@ def dump(tree: Any) -> str:
 
 def find(name: str | os.PathLike[str]) -> Path:
     """The file of a configuration given by path or by the name of a shipped one. Raises ConfigError."""
-    shipped = {path.stem: path for path in sorted(CONFIG_DIR.glob("*.yaml"))}
     path = Path(name)
     try:
         if path.is_file():
             return path
     except OSError as error:  # a name that is too long, a directory that is closed
         raise ConfigError(f"cannot read {quote(str(name))}: {error.strerror}") from None
+    shipped = {path.stem: path for path in sorted(CONFIG_DIR.glob("*.yaml"))}
     if str(name) in shipped:
         return shipped[str(name)]
-    bases = [name for name in shipped if not any(name.startswith(f"{other}_") for other in shipped)]
-    close = nearest(path.stem, shipped, most=3, cutoff=0.5) or bases
-    raise ConfigError(f"no configuration {quote(str(name))}: give a path, or a shipped name such as {', '.join(close)}")
+    near = ", ".join(nearest(path.stem, shipped, most=3, cutoff=0.5) or ["catch"])
+    raise ConfigError(f"no configuration {quote(str(name))}: give a path, or a shipped name such as {near}")
 
 
 def read(text: str, key: str | None = None) -> Any:
@@ -116,16 +115,14 @@ def read(text: str, key: str | None = None) -> Any:
 def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bool = True) -> Config:
     """The configuration in a YAML file, with `dotted.key=value` overrides. Raises ConfigError.
 
-    strict: refuse overrides that another setting switches off.
+    strict: refuse overrides that another setting switches off. A file may hold those of several arms of a comparison.
     """
     path = find(name)
     shown = printable(str(path))
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {shown}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"cannot read {shown}: byte {error.start} is not UTF-8: give a text file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {shown}: {printable(str(error))}") from None
     tree = parse(text, shown)
     if not isinstance(tree, dict):
         raise ConfigError(f"{shown} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
@@ -204,15 +201,15 @@ def _split_commas(text: str) -> list[str]:
 
 
 def _with_words(tree: dict[str, Any], words: Iterable[str], strict: bool = True) -> Config:
-    settings = [
-        setting for key, text in map(split_word, words) for setting in _leaves(tuple(key.split(".")), read(text, key))
-    ]
-    _leave_kind(tree, dict(settings).get(("network", "kind")))
-    for path, value in settings:
-        _set(tree, path, value)
+    settings = {key: read(text, key) for key, text in map(split_word, words)}
+    _leave_kind(tree, settings.get("network.kind"))
+    for key, value in settings.items():
+        _set(tree, key, value)
     config = from_tree(tree)
-    if strict:
-        refuse_switched_off(config, [".".join(path) for path, _ in settings])
+    for key in settings if strict else ():
+        off = switched_off(config, key)
+        if off:
+            raise ConfigError(f"{key} has no effect with {off}: leave it out")
     return config
 
 
@@ -223,25 +220,14 @@ def _leave_kind(tree: dict[str, Any], kind: Any) -> None:
         tree["network"] = {key: x for key, x in network.items() if key in NetworkConfig.model_fields}
 
 
-def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The single settings of a value, each with its path: a mapping adds to its section, it does not replace it."""
-    if not isinstance(value, dict):
-        yield path, value
-        return
-    if not value:
-        raise ConfigError(f"{quote('.'.join(path))} is set to an empty mapping, which has no effect: leave it out")
-    for key, part in value.items():
-        yield from _leaves((*path, key), part)
-
-
-def _set(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    *parents, leaf = path
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    if isinstance(value, dict):
+        raise ConfigError(f"{quote(key)} is a section: set its keys one by one, as in {printable(key)}.KEY=VALUE")
+    *parents, leaf = key.split(".")
     for parent in parents:
-        if tree.get(parent) is None:
-            tree[parent] = {}
-        tree = tree[parent]
+        tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):
-            raise ConfigError(f"{quote(parent)} in {quote('.'.join(path))} is not a section")
+            raise ConfigError(f"{quote(parent)} in {quote(key)} is not a section")
     tree[leaf] = value
 
 
@@ -264,7 +250,7 @@ def _keys(tree: Mapping[str, Any], path: list[str]) -> list[str]:
 
 def _network_keys(network: Mapping[str, Any], key: str) -> list[str]:
     kind = network.get("kind", sections.DEFAULT_KIND)
-    others = sections.kinds_with(key)
+    others = [name for name in sections.KINDS if key in sections.kind_of(name).options.model_fields]
     if others:
         cures = " or ".join(f"network.kind={other}" for other in others)
         raise ConfigError(f"network.{key} has no effect with network.kind={kind}: leave it out, or set {cures}")

@@ -6,15 +6,14 @@ whole section, has no effect. The sections of network kinds stand beside their c
 
 import sys
 from importlib import import_module
-from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
-from pydantic import Field, GetPydanticSchema, PlainValidator, WithJsonSchema
+from pydantic import Field, GetPydanticSchema, WithJsonSchema
 from pydantic_core import core_schema
 
-from purejax_sc.config.errors import ConfigError, nearest, printable, quote
+from purejax_sc.config.errors import ConfigError, advice, printable, quote
 from purejax_sc.types import Gates
 
 MOST = 2**31 - 1  # of what a program counts: its integers have 32 bits
@@ -23,7 +22,6 @@ NonNegative = Annotated[float, Field(ge=0, le=3e38, allow_inf_nan=False)]  # pro
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Positive = Annotated[int, Field(gt=0, le=MOST)]
 Natural = Annotated[int, Field(ge=0, le=MOST)]
-Threads = Annotated[int, Field(gt=0, le=1_024)]
 Repeats = Annotated[int, Field(gt=0, le=1_000)]  # of a piece of the program, written out so many times
 
 
@@ -45,25 +43,24 @@ class Needs(NamedTuple):
 
 
 def resolve(reference: str, like: Any = None) -> Any:
-    """The object that `module:name` refers to. Modules beside the caller count.
+    """The object that `module:name` refers to. Modules in the current directory count.
 
     So a table of names can lie below the code that it names, and users can name code of their own. like: something
     whose type it must have. Raises ConfigError.
     """
     name, _, attribute = reference.partition(":")
+    if str(Path.cwd()) not in sys.path:  # a console script does not look there by itself
+        sys.path.append(str(Path.cwd()))
     try:
-        module = _imported(name)
-    except ModuleNotFoundError as error:
-        if error.name and not f"{name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"{quote(reference)}: {quote(name)} needs {error.name}: install it") from None
-        missing = quote(error.name or name)
-        raise ConfigError(f"{quote(reference)}: there is no module {missing}: start where it can be imported") from None
-    except Exception as error:  # of the user's own code, or of a name that is none
+        found = getattr(import_module(name), attribute)
+    except Exception as error:  # of the user's own code, too
         reason = printable(f"{type(error).__name__}: {error}")
-        raise ConfigError(f"{quote(reference)}: {quote(name)} cannot be imported ({reason}): mend it") from error
-    if not hasattr(module, attribute):
-        raise ConfigError(f"{quote(reference)}: module {quote(name)} has no {quote(attribute)}: write module:name")
-    found, form = getattr(module, attribute), type(like)
+        plain = isinstance(
+            error, ImportError | AttributeError | SyntaxError | ValueError
+        )  # which the reason tells whole
+        line = f"{quote(reference)} cannot be imported ({reason}): mend or install it"
+        raise ConfigError(line) from (None if plain else error)
+    form = type(like)
     if like is not None and not isinstance(found, form):
         raise ConfigError(
             f"{quote(reference)} is a {type(found).__name__}: let it be a {form.__module__}.{form.__name__}"
@@ -85,9 +82,7 @@ def names_row(key: str, table: str, *others: str) -> GetPydanticSchema:
             try:
                 row(table, name)
             except KeyError:
-                names = [*others, *resolve(table)]
-                close = nearest(name, names)
-                cure = f"did you mean {close[0]!r}?" if close else f"choose {', '.join(names)}, or module:name"
+                cure = advice(name, [*others, *resolve(table), "module:name"])
                 raise ConfigError(f"{key}={quote(name)}: {cure}") from None
         return name
 
@@ -97,31 +92,15 @@ def names_row(key: str, table: str, *others: str) -> GetPydanticSchema:
     )
 
 
-def _imported(module: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:  # a console script does not look there by itself
-        sys.path.append(here)
-    return import_module(module)
-
-
 UPDATES = "purejax_sc.agent.consistency:UPDATES"
 CONTROLS = "purejax_sc.agent.consistency:CONTROLS"
 
 
-def _read_gates(value: Any) -> Gates:
-    if not isinstance(value, list | tuple) or len(value) != 3 or not all(map(_is_gate, value)):
-        raise ValueError(
-            f"hyper.gates={quote(value)}: give three numbers from 0 to 1 (target, value, model), as in [1, 0.5, 0]"
-        )
-    return Gates(*map(float, value))
-
-
-def _is_gate(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1
-
-
-_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
-OwnGates = Annotated[Gates, PlainValidator(_read_gates), WithJsonSchema({"type": "array", "items": _SHARE})]
+_AS_GATES = GetPydanticSchema(
+    lambda source, handler: core_schema.no_info_after_validator_function(
+        Gates._make, handler(tuple[Fraction, Fraction, Fraction])
+    )
+)
 
 
 class Hyper(NamedTuple):
@@ -167,15 +146,8 @@ class Hyper(NamedTuple):
     """Share of uniform actions in acting, which the returns correct for."""
     latent_noise: Annotated[Fraction, Needs(("sc.update",))] = 0.0
     """x: what sc.noise_on names is multiplied by U(1 - x, 1 + x)."""
-    gates: Annotated[OwnGates | None, Needs(("sc.update",))] = None
+    gates: Annotated[Annotated[Gates, _AS_GATES] | None, Needs(("sc.update",))] = None
     """Of the SC update (target, value, model); null for those of sc.update, known when it is compiled."""
-
-
-def read_hyper(value: Any) -> Any:
-    """The numbers from a mapping; a list would give them by their order, which is nobody's business."""
-    if not isinstance(value, dict | Hyper):
-        raise ValueError(f"hyper={quote(value)}: give its keys and values, as in learning_rate: 1e-4, or leave it out")
-    return value
 
 
 class MuesliConfig(Section):
@@ -251,21 +223,13 @@ FAMILIES = {
     "garnet": Family("purejax_sc.envs.garnet"),
     "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
     "pgx": Family("purejax_sc.envs.pgx", sections=("arena",), rules=True),
-    "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host", "replay.file"), host=True),
+    "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host"), host=True),
 }
 
 
 def family_of(env: str) -> Family | None:
     """The family of an environment by its whole name; None for one of the user's own, and for unknown ones."""
     return FAMILIES.get(env.partition("/")[0])
-
-
-def foreign_sections(env: str) -> set[str]:
-    """Those, or single settings as `replay.file`, that only environments of other families have."""
-    family = family_of(env)
-    return {section for other in FAMILIES.values() for section in other.sections} - set(
-        family.sections if family else ()
-    )
 
 
 class EnvOptions(Section):
@@ -348,17 +312,13 @@ class ReplayConfig(Section):
 
     capacity: Annotated[Steps, Needs(("train.replay_share",))] = 100_000
     """Steps that it holds, for each seed."""
-    file: Annotated[str | None, Needs(("train.replay_share",))] = None
-    """Atari: the replay lies in this file, mapped into memory; null is main memory."""
 
 
 class HostConfig(Section):
     """Environments on the host, such as Atari's: threads act in them while the learner learns."""
 
-    actors: Threads = 2
+    actors: Annotated[int, Field(gt=0, le=1_024)] = 2
     """Threads, which share train.num_envs environments evenly."""
-    actor_devices: Natural = 0
-    """Devices for acting beside the train.data_shards that learn; 0: the first of those."""
 
 
 class CheckpointConfig(Section):
@@ -408,29 +368,18 @@ class NetworkConfig(Section):
     """flax's dtype of layers; parameters, latents and the last layers are float32."""
 
 
-def kind_of(name: str) -> Any:
+def kind_of(name: Any) -> Any:
     """The `networks.parts.Kind` of this name. Raises ConfigError for an unknown one."""
-    if name in KINDS:
-        return resolve(KINDS[name])
-    if ":" not in name:
-        raise _no_kind(name)
-    return resolve(name, like=kind_of(DEFAULT_KIND))
-
-
-def kinds_with(option: str) -> list[str]:
-    """The kinds that have an option."""
-    return [name for name in KINDS if option in kind_of(name).options.model_fields]
+    if isinstance(name, str) and ":" in name:
+        return resolve(name, like=kind_of(DEFAULT_KIND))
+    if not isinstance(name, str) or name not in KINDS:
+        raise ConfigError(f"network.kind={quote(name)}: choose {', '.join(KINDS)}, or module:name of one of your own")
+    return resolve(KINDS[name])
 
 
 def read_network(value: Any) -> Any:
     """The options of a kind from a mapping; anything else as it is, for the validation that follows."""
     if not isinstance(value, dict):
         return value
-    name = value.get("kind", DEFAULT_KIND)
-    if not isinstance(name, str):
-        raise _no_kind(name)
-    return kind_of(name).options.model_validate({**value, "kind": name})
-
-
-def _no_kind(name: Any) -> ConfigError:
-    return ConfigError(f"network.kind={quote(name)}: choose {', '.join(KINDS)}, or module:name of a kind of your own")
+    kind = value.get("kind", DEFAULT_KIND)
+    return kind_of(kind).options.model_validate({**value, "kind": kind})

@@ -41,7 +41,7 @@ def save(run: Run, done: int, states: AnyState, facts: Mapping[str, Any]) -> Non
     All processes call this together. Raises RunError; earlier checkpoints stay.
     """
     step, items = run.out.resolve() / CHECKPOINTS / str(done), _items(states)
-    if not run.config.checkpoint.replay and run.config.replay.file is None:  # a file keeps its rows anyway
+    if not run.config.checkpoint.replay:
         items.pop("replay", None)
     contents = {"iterations": done, "config": to_tree(run.config), "seeds": run.seeds, **facts}
     try:

@@ -207,4 +207,4 @@ def _check(job: Job, session: Session) -> None:
     config, _ = as_program([run.config for run in job])
     seeds = [seed for run in job for seed in run.seeds]
     layout = make_layout(len(seeds), config.train.data_shards, session.placement)
-    prepare(config, seeds, [config.hyper] * len(seeds), layout, True, session)
+    prepare(config, seeds, [config.hyper] * len(seeds), layout, session)

@@ -101,7 +101,7 @@ def fit(
     if jax.process_index() > 0:
         session = session._replace(say=silent, on_log=silent)
     layout = make_layout(len(seeds), config.train.data_shards, session.placement)
-    compile_ = prepare(config, seeds, hypers, layout, resume, session)  # before anything is written
+    compile_ = prepare(config, seeds, hypers, layout, session)  # before anything is written
     with ExitStack() as claims:
         for run in runs:
             distributed.on_first_process(partial(claims.enter_context, claim(run, resume, force)))
@@ -223,7 +223,7 @@ def _restore(work: _Work, found: list[Facts]) -> AnyState:
 
 
 def prepare(
-    config: Config, seeds: list[int], hypers: list[Hyper], layout: Layout, resume: bool, session: Session
+    config: Config, seeds: list[int], hypers: list[Hyper], layout: Layout, session: Session
 ) -> Callable[[], Program]:
     """Check everything that can be checked, and return what compiles. Raises ConfigError and RunError."""
     check_num_seeds(config, len(seeds))
@@ -231,7 +231,7 @@ def prepare(
         trainer = make_local_trainer(config, layout)
         return lambda: compile_program(trainer, config, seeds, hypers, layout)
     spec = envs.make_played_spec(config)
-    driver = sebulba.Driver(config, spec, partial(envs.make_host_envs, config), layout, resume)
+    driver = sebulba.Driver(config, spec, partial(envs.make_host_envs, config), layout)
     session.say(driver.replay_text)
     return driver.compile
 

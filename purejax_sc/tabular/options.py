@@ -22,24 +22,6 @@ Update = Annotated[str, names_row("updates", UPDATES, "none")]
 
 NO_GATES = Gates(0.0, 0.0, 0.0)  # planning moves nothing: the model-free baseline
 
-# What the paper prints. docs/tabular.md says which reading is the default where it leaves a question open.
-PAPER: dict[str, Any] = {
-    "models": ("mle", "ve"),
-    "updates": ("none", "dyna", "direct", "reverse", "residual"),
-    "states": 20,
-    "actions": 4,
-    "discount": 0.99,
-    "epsilon": 0.1,
-    "alpha_td": 0.03,
-    "alpha_mle": 1.0,
-    "alpha_ve": 3.0,
-    "alpha_sc_mle": 10.0,
-    "alpha_sc_ve": 0.3,
-    "batch": 8,
-    "unroll": 2,
-    "terms": "K+1",
-    "ve_target": "policy",
-}
 LISTS = ("models", "updates")
 # A comma list of any of these is one more axis of the same compiled program.
 SWEPT = ("epsilon", "alpha_td", "alpha_mle", "alpha_ve", "alpha_sc_mle", "alpha_sc_ve", "alpha_sc")

@@ -52,17 +52,15 @@ class Actors:
         self._errors: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._published: list[tuple[Params, int]] = []
+        self._published: tuple[Params, int]  # by `publish`
 
-    def publish(self, copies: list[Params], updates: int) -> None:
-        """Act from the next block on by the parameters after so many updates: one copy per actor, on its device."""
-        self._published = [(copy, updates) for copy in copies]
+    def publish(self, params: Params, updates: int) -> None:
+        """Act from the next block on by the parameters after so many updates."""
+        self._published = params, updates
 
-    def start(self, index: int, seed: int, act: Act, memory: Memory, key: Key) -> None:
-        """Start an actor, once parameters are published. seed: of its environments. act: compiled for its device."""
-        thread = threading.Thread(
-            target=self._run, args=(index, seed, act, memory, key), name=f"actor {index}", daemon=True
-        )
+    def start(self, name: str, seed: int, act: Act, memory: Memory, key: Key) -> None:
+        """Start an actor, once parameters are published. seed: of its environments."""
+        thread = threading.Thread(target=self._run, args=(seed, act, memory, key), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -89,22 +87,22 @@ class Actors:
             thread.join(CLOSE_SECONDS)
         self._threads = []
 
-    def _run(self, index: int, seed: int, act: Act, memory: Memory, key: Key) -> None:
+    def _run(self, seed: int, act: Act, memory: Memory, key: Key) -> None:
         try:
             envs = self._make_envs(self._config.train.num_envs // self._config.host.actors, seed)
             try:
-                self._act_without_end(index, envs, act, memory, key)
+                self._act_without_end(envs, act, memory, key)
             finally:
                 envs.close()
         except BaseException as error:  # for the learner's thread, whatever it is
             self._errors.put(error)
 
-    def _act_without_end(self, index: int, envs: HostEnvs, act: Act, memory: Memory, key: Key) -> None:
+    def _act_without_end(self, envs: HostEnvs, act: Act, memory: Memory, key: Key) -> None:
         tape = _Tape(self._config.atari.stack, self._spec.num_actions, envs.recv())
         waited = 0.0
         while not self._stop.is_set():
             start = time.perf_counter()
-            params, updates = self._published[index]
+            params, updates = self._published
             carry = jax.device_get(memory.carry)
             for _ in range(self._config.train.sequence_length):
                 chosen, logits, memory, key = act(params, memory, tape.obs, key)

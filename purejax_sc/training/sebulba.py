@@ -1,17 +1,15 @@
 """The host driver (Sebulba): environments outside JAX, acted in by threads; the same learner.
 
-    actor threads   recv -> choose an action on an actor device -> send;  after T steps a block [B, T] of sequences
+    actor threads   recv -> choose an action on a device -> send;  after T steps a block [B, T] of sequences
     queue           bounded: actors wait for the learner, so that each block is fresh exactly once
     learner         blocks -> replay in main memory -> batch -> learner.update -> parameters for the actors
 
 Nothing here is a loss, a target or an optimiser.
 """
 
-import errno
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,9 +19,8 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from purejax_sc import memory, networks
 from purejax_sc.agent import muesli
 from purejax_sc.agent.muesli import Learner
-from purejax_sc.config import Config, ConfigError, Hyper
+from purejax_sc.config import Config, Hyper
 from purejax_sc.envs.host import stacked_spec
-from purejax_sc.results.files import RunError
 from purejax_sc.training import sharding
 from purejax_sc.training.actors import ACTING, Actors, Block, MakeEnvs
 from purejax_sc.training.compiled import CURE, Program
@@ -71,52 +68,29 @@ def make_update(config: Config, learner: Learner, layout: Layout) -> Update:
     return jax.shard_map(update, in_specs=(row, part, row, whole), out_specs=(row, row, row), **mapped)
 
 
-def actor_devices(config: Config, layout: Layout) -> list[Any]:
-    """Return the devices for acting: `host.actor_devices` that do not learn, or the first that learns.
-
-    Raises ConfigError.
-    """
-    learners = list(layout.mesh.devices.flat)
-    free = [device for device in jax.local_devices() if device not in learners]
-    wanted = config.host.actor_devices
-    if wanted > len(free):
-        raise ConfigError(
-            f"host.actor_devices={wanted}, but {len(free)} device(s) are left beside {len(learners)} that learn: lower"
-            f" it (0 acts on a device that learns), or add devices (on a CPU:"
-            f" JAX_NUM_CPU_DEVICES={wanted + len(learners)})"
-        )
-    return free[:wanted] or learners[:1]
-
-
 class Driver:
     """Host driver of one run: compiled functions, actors, and the replay."""
 
-    def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs, layout: Layout, resume: bool) -> None:
+    def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs, layout: Layout) -> None:
         """Build the parts of a run. Nothing runs and nothing is written yet.
 
         Args:
           spec:      of the environments: obs_shape is that of one frame.
           make_envs: makes an actor's environments, in the actor's thread.
           layout:    the learner's devices: `train.data_shards` of them.
-          resume:    a replay file that exists is of this run.
 
-        Raises ConfigError: devices that are missing, a network that does not fit, a replay that does not fit in
-        memory, a replay file that exists.
+        Raises ConfigError: a network that does not fit, a replay that does not fit in memory.
         """
         seen = stacked_spec(spec, config.atari.stack)
         self._config, self._spec, self._make_envs, self._layout = config, spec, make_envs, layout
-        self._devices = actor_devices(config, layout)
+        self._device = layout.mesh.devices.flat[0]  # on which the actors act, too
         self._model = networks.make_model(config, seen)
         self._learner = muesli.make_learner(config, self._model, seen, layout.axis)
         self._policy = partial(muesli.act, self._model)
         self._row = row_shapes(config, spec, self._model)
-        check_fits(config, self._learner, self._row, memory.free_on(layout.mesh.devices.flat[0]))
-        path = Path(config.replay.file) if config.replay.file else None
-        self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0, path)
-        if path is None:
-            check_replay_fits(config, self._replay.num_bytes, memory.free_on_host(), "this machine")
-        elif path.exists() and not resume:
-            raise ConfigError(f"replay.file={path} exists: remove it, choose another, or --resume the run that made it")
+        check_fits(config, self._learner, self._row, memory.free_on(self._device))
+        self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0)
+        check_replay_fits(config, self._replay.num_bytes, memory.free_on_host(), "this machine")
         self._hyper = as_arrays(config.hyper)
         # a copy of what acts: the update donates the learner's state
         self._acting = jax.jit(lambda learner: jax.tree.map(lambda x: x[0], learner.target))
@@ -129,20 +103,14 @@ class Driver:
         if not config.replay_sequences:
             return "no replay: every batch is all fresh"
         steps, gib = config.replay_capacity_sequences * config.train.sequence_length, self._replay.num_bytes / 2**30
-        return f"the replay of {steps:,} steps takes {gib:.2f} GiB of {config.replay.file or 'main memory'}"
+        return f"the replay of {steps:,} steps takes {gib:.2f} GiB of main memory"
 
     def compile(self) -> Program:
-        """Compile the update and the acting of a run, after making the file of the replay. States have one row.
+        """Compile the update and the acting of a run. States have one row.
 
-        Raises RunError if that cannot be, and ConfigError if more memory is needed
-        than is free.
+        Raises ConfigError if more memory is needed than is free.
         """
         start = time.perf_counter()
-        try:
-            self._replay.reserve()
-        except OSError as error:
-            cure = "lower replay.capacity" if error.errno == errno.ENOSPC else "remove it"
-            raise RunError(f"replay.file={self._config.replay.file}: {error}; {cure}, or choose another") from None
         row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
         # what lives on the learner's devices as shapes with shardings, the rest as arrays
         shapes = self._states(*sharding.put_shapes(self._layout, row, PartitionSpec(SEED)))
@@ -151,10 +119,9 @@ class Driver:
         rows = sharding.put_shapes(self._layout, rows, PartitionSpec(DATA))
         update = jax.jit(make_update(self._config, self._learner, self._layout), donate_argnums=0)
         self.update = update.lower(shapes.learner, rows, shapes.key, self._hyper).compile()
-        self._acts = {device: self._compile_act(device) for device in self._devices}
-        first = self._layout.mesh.devices.flat[0]
-        beside = self._replay.num_bytes if first.platform == "cpu" and not self._config.replay.file else 0
-        memory.check_program(self.update, first, CURE, beside)
+        self._act = self._compile_act()
+        beside = self._replay.num_bytes if self._device.platform == "cpu" else 0
+        memory.check_program(self.update, self._device, CURE, beside)
         sizes = {
             "program_bytes": memory.program_bytes(self.update),
             "state_bytes": tree_bytes(shapes.learner),
@@ -184,7 +151,7 @@ class Driver:
                 log.settle()
                 learner, key, log.pending = self.update(learner, batch, key, self._hyper)
             updates += config.updates_per_iteration
-            self._actors.publish(self._copies(learner), updates)
+            self._actors.publish(self._copy(learner), updates)
         log.settle()
         ring = self._replay.state if config.replay_sequences else ()
         metrics = log.averages(n)  # which also notes the returns
@@ -215,27 +182,22 @@ class Driver:
         key = jax.random.fold_in(key, updates)
         seeds = np.random.SeedSequence([config.seed, updates]).generate_state(config.host.actors) >> 1
         actors = Actors(config, self._spec, self._make_envs)
-        actors.publish(self._copies(states.learner), updates)
+        actors.publish(self._copy(states.learner), updates)
         for i, seed in enumerate(seeds):
-            device = self._device(i)
-            actors.start(
-                i, int(seed), self._acts[device], *jax.device_put((memory, jax.random.fold_in(key, i)), device)
-            )
+            own = jax.device_put((memory, jax.random.fold_in(key, i)), self._device)
+            actors.start(f"actor {i}", int(seed), self._act, *own)
         return actors
 
-    def _copies(self, learner: LearnerState) -> list[Params]:
-        params = self._acting(learner)
-        return [jax.device_put(params, self._device(i)) for i in range(self._config.host.actors)]
-
-    def _device(self, actor: int) -> Any:
-        return self._devices[actor % len(self._devices)]
+    def _copy(self, learner: LearnerState) -> Params:
+        params: Params = jax.device_put(self._acting(learner), self._device)
+        return params
 
     def _memory(self) -> Memory:
         num_envs = self._config.train.num_envs // self._config.host.actors
         return first_memory(self._config, self._spec, self._model, num_envs)
 
-    def _compile_act(self, device: Any) -> Any:
-        here = SingleDeviceSharding(device)
+    def _compile_act(self) -> Any:
+        here = SingleDeviceSharding(self._device)
 
         def on_device(tree: Tree) -> Tree:
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), tree)

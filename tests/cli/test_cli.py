@@ -104,14 +104,6 @@ def test_print_config_can_be_loaded_again(capsys) -> None:
     assert printed == config.load("smoke", ["sc.update=dyna"])
 
 
-def test_help_of_a_configuration_shows_every_value_in_force(capsys) -> None:
-    assert main(["train", "smoke", "hyper.sc_weight=0.125", "--help"]) == 0
-    out = capsys.readouterr().out
-    assert "--placement" in out
-    assert "sc_weight: 0.125" in out
-    assert "latent_noise: 0.0" in out
-
-
 @pytest.mark.parametrize("command", ["", "--help", "train --help", "plot --help", "--version"])
 def test_help_exits_with_0(capsys, command: str) -> None:
     assert main(shlex.split(command)) == 0

@@ -8,7 +8,7 @@ from purejax_sc import config
 from purejax_sc.cli.commands import main
 from purejax_sc.config import NetworkConfig, reference
 from purejax_sc.config.reference import TABULAR, Key
-from purejax_sc.tabular.options import PAPER, TabularOptions
+from purejax_sc.tabular.options import TabularOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 
@@ -37,53 +37,23 @@ def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "owner", "default", "values", "paper"),
+    ("name", "owner", "default", "values"),
     [
-        ("env", "", "", "text", "Atari: atari/Pong; Sokoban: jumanji/Sokoban; Go: pgx/go_9x9"),
-        ("hyper.learning_rate", "", "0.0003", "number from 0", "Atari, Sokoban: 0.0003; Go: 0.0002"),
-        ("hyper.gates", "", "null", "list of numbers from 0 to 1 or null", ""),
-        ("hyper.moment_decay", "", "0.99", "number from 0 below 1", ""),
-        ("muesli.unroll", "", "5", "integer from 1 to 1_000", "5"),
-        ("muesli.bins_max", "", "300", "number above 0", ""),
-        ("sc.policy", "", "pi", "pi, epsilon, avoid_first, original, module:name", "Atari, Go: epsilon; Sokoban: pi"),
-        ("replay.capacity", "", "100_000", "integer from 1", "Atari: 2_250_000; Sokoban: 9_000_000"),  # Go has none
-        ("env_options.mdp_seed", "", "null", "integer from 0 or null", ""),
-        ("network.strides", "network.kind=impala", "null",
-         "list of integers from 1 or null", "Atari: null; Sokoban: [1, 1, 2, 2]"),
-        ("network.kind", "", "mlp", "mlp, minatar, impala, resnet, muzero, module:name",
-         "Atari, Sokoban: impala; Go: muzero"),
-        ("alpha_sc_mle", TABULAR, "null", "number from 0 or null", "10"),
-        ("models", TABULAR, "[mle, ve]", "list of mle, ve", "[mle, ve]"),
+        ("env", "", "", "text"),
+        ("hyper.gates", "", "null", "list of number from 0 to 1 or null"),
+        ("hyper.moment_decay", "", "0.99", "number from 0 below 1"),
+        ("muesli.unroll", "", "5", "integer above 0 to 1_000"),
+        ("sc.policy", "", "pi", "pi, epsilon, avoid_first, original, module:name"),
+        ("env_options.mdp_seed", "", "null", "integer from 0 or null"),
+        ("network.strides", "network.kind=impala", "null", "list of integer above 0 or null"),
+        ("network.kind", "", "mlp", "mlp, minatar, impala, resnet, muzero, module:name"),
+        ("models", TABULAR, "[mle, ve]", "list of mle, ve"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_key(
-    known: dict[tuple[str, str], Key], name: str, owner: str, default: str, values: str, paper: str
+    known: dict[tuple[str, str], Key], name: str, owner: str, default: str, values: str
 ) -> None:
-    assert known[name, owner][:5] == (name, owner, default, values, paper)
-
-
-def test_the_tabular_study_has_the_papers_numbers_but_for_three() -> None:
-    default, printed = TabularOptions().model_dump(), TabularOptions(**PAPER).model_dump()
-    assert {name: value for name, value in default.items() if value != printed[name]} == {
-        "alpha_sc_mle": None,
-        "terms": "K",
-        "ve_target": "action",
-    }
-
-
-@pytest.mark.parametrize("name", ["smoke", "atari", "sokoban", "go_9x9"])
-def test_a_configuration_with_meanings_is_the_same(name: str) -> None:
-    loaded = config.load(name)
-    text = reference.explained(loaded)
-    assert config.from_tree(config.read(text)) == loaded
-    assert all("#" in line for line in text.splitlines() if not line.lstrip().startswith("- "))
-
-
-@pytest.mark.parametrize("file", ["a # b", "x" * 100 + " y" * 50, "a\n  - b\n\nc"])
-def test_text_that_looks_like_yaml_stays_what_it_is(file: str) -> None:
-    loaded = config.load("atari_small", ["replay.file=x"])
-    loaded = loaded.model_copy(update={"replay": loaded.replay.model_copy(update={"file": file})})
-    assert config.from_tree(config.read(reference.explained(loaded))) == loaded
+    assert known[name, owner][:4] == (name, owner, default, values)
 
 
 def test_sections_of_the_users_own_have_meanings() -> None:
@@ -102,11 +72,11 @@ def test_keys_are_found_by_name_and_meaning(capsys: pytest.CaptureFixture[str]) 
     of_configurations, of_study = ["sc.noise_on", "hyper.latent_noise"], printed[4:]
     assert [line.split()[0] for line in printed[:4:2]] == of_configurations
     assert printed[:2] == [
-        "sc.noise_on = none   [none, encoding] [paper's size: Atari, Go: encoding; Sokoban: none]",
+        "sc.noise_on = none   [none, encoding]",
         "    N7: what hyper.latent_noise multiplies.",
     ]
     assert of_study == [
-        "iterations = null   [integer from 1 or null] [purejax-sc tabular]",
+        "iterations = null   [integer above 0 or null] [purejax-sc tabular]",
         "    Iterations of each replica; null for 12,000, and 3,000 in the noise study.",
     ]
     assert main(["keys", "no such"]) == 2

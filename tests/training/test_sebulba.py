@@ -35,8 +35,8 @@ def plain(**sections: dict[str, Any]) -> Config:
     return config(sc={"update": "none"}, **sections)
 
 
-def make_driver(config: Config, resume: bool = False) -> sebulba.Driver:
-    return sebulba.Driver(config, SPEC, make_envs, make_layout(1, config.train.data_shards), resume)
+def make_driver(config: Config) -> sebulba.Driver:
+    return sebulba.Driver(config, SPEC, make_envs, make_layout(1, config.train.data_shards))
 
 
 def some_blocks(config: Config, num: int) -> list[actors.Block]:
@@ -48,8 +48,8 @@ def some_blocks(config: Config, num: int) -> list[actors.Block]:
         return jax.random.categorical(key_action, logits), logits, memory, key
 
     threads = actors.Actors(config, SPEC, make_envs)
-    threads.publish([()], 5)
-    threads.start(0, 0, act, Memory(jnp.zeros(0), ()), jax.random.key(0))
+    threads.publish((), 5)
+    threads.start("actor", 0, act, Memory(jnp.zeros(0), ()), jax.random.key(0))
     blocks = [threads.take() for _ in range(num)]
     threads.close()
     return blocks
@@ -167,21 +167,6 @@ def test_two_learner_devices_equal_one():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), updated(1), updated(2))
 
 
-def test_more_actor_devices_than_there_are_is_refused():
-    with pytest.raises(ConfigError, match=r"host.actor_devices=8, but 7 device\(s\) are left beside 1"):
-        make_driver(config(host={"actor_devices": 8}))
-
-
-def test_actors_may_have_devices_of_their_own():
-    small = plain(host={"actor_devices": 2})
-    assert [device.id for device in sebulba.actor_devices(small, make_layout(1))] == [1, 2]
-    program = make_driver(small).compile()
-    states, metrics = program.chunk(program.init(), 2)
-    program.close()
-    assert states.learner.updates[0] == 2
-    assert np.isfinite(metrics["loss"]).all()
-
-
 # Whole runs
 
 
@@ -228,13 +213,12 @@ def test_a_run_fills_its_directory_and_leaves_no_thread(tmp_path, counters):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("actor")]
 
 
-@pytest.mark.parametrize("where", ["file", *(pytest.param(x, marks=pytest.mark.slow) for x in ("memory", "left out"))])
+@pytest.mark.parametrize("where", ["memory", pytest.param("left out", marks=pytest.mark.slow)])
 def test_a_stopped_run_goes_on_with_its_learner_and_replay(tmp_path, counters, where):
-    replay = {"capacity": 4 * 6 * 8} | ({"file": str(tmp_path / "replay.bin")} if where == "file" else {})
-    whole = plain(checkpoint={"updates": 2, "replay": where == "memory"}, replay=replay)
+    whole = plain(checkpoint={"updates": 2, "replay": where == "memory"}, replay={"capacity": 4 * 6 * 8})
     with pytest.raises(KeyboardInterrupt):  # after the third log point, whose checkpoint is not written
         counters.train(whole, tmp_path / "run", on_log=Watch(at=6, stop=at_once))
-    program = make_driver(whole, resume=True).compile()
+    program = make_driver(whole).compile()
     found = checkpoint.find([tmp_path / "run"], pytest.fail)
     run = Run(whole, [whole.seed], tmp_path / "run")
     states = checkpoint.restore([run], found, program.shapes, program.init, lambda text: None)
@@ -282,35 +266,9 @@ def test_several_seeds_at_once_are_refused_before_anything_is_written(tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_replay_file_that_exists_is_refused_before_anything_is_written(tmp_path, counters):
-    path = tmp_path / "thesis.txt"
-    path.write_text("years of work")
-    with pytest.raises(ConfigError, match=r"replay.file=.*thesis.txt exists: remove it"):
-        counters.train(config(replay={"file": str(path)}), tmp_path / "run")
-    with pytest.raises(RunError, match="is not a replay of this size and shape"):
-        counters.train(config(replay={"file": str(path)}), tmp_path / "run", resume=True)
-    assert path.read_text() == "years of work"
-
-
 def test_a_replay_that_does_not_fit_in_memory_is_refused_with_its_size(tmp_path, counters):
     with pytest.raises(ConfigError, match=r"replay.capacity=1000000000000 takes .* GiB .*: set replay.capacity="):
         counters.train(config(replay={"capacity": 10**12}), tmp_path / "run")
-
-
-def test_a_disk_without_room_for_the_replay_is_reported_and_the_directory_resumes(tmp_path, counters, monkeypatch):
-    path = tmp_path / "replay.bin"
-    small = plain(replay={"file": str(path)})
-
-    def full(descriptor: int, offset: int, size: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("os.posix_fallocate", full)
-        with pytest.raises(RunError, match=r"replay.file=.*No space left on device; lower replay.capacity"):
-            counters.train(small, tmp_path / "run")
-    assert not path.exists()
-    assert counters.made == []  # before anything was compiled or played
-    assert counters.train(small, tmp_path / "run", resume=True)["status"] == "complete"
 
 
 def test_a_run_without_replay_keeps_no_ring():
