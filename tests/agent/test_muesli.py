@@ -520,13 +520,15 @@ def test_target_network_is_the_moving_average_of_the_new_parameters():
     assert_close(new.target, mean, rtol=1e-5, atol=1e-6)
 
 
-def test_two_players_are_the_sign_of_the_discount():
-    config, state, update = updating()
+def test_a_model_step_of_a_game_of_two_players_changes_sides():
     spec = SPEC._replace(two_player=True)
-    learner, batch = make(spec)[2], batch_of(jax.random.key(4), spec)
-    two, _ = jax.jit(learner.update)(state, batch, jax.random.key(5), hyper_of(config))
-    one, _ = update(state, discount=-config.hyper.discount)
-    assert_close(two.params, one.params, rtol=1e-5, atol=1e-6)
+    config, _, learner, state = make(spec, muesli=exact(), sc={"update": "none"})
+    batch = batch_of(jax.random.key(4), spec)
+    metrics = jax.jit(learner.update)(state, batch, KEY, hyper_of(config))[1]
+    valid = np.asarray(batch.obs.valid[:-1])
+    mine, other = (np.mean(targets_of(config, state, batch, sides)[0].value[valid]) for sides in (True, False))
+    np.testing.assert_allclose(metrics["value_target"], mine, rtol=1e-4)
+    assert abs(mine - other) > 1e-2
 
 
 def test_learning_rate_decays_to_zero_at_the_last_update():

@@ -88,7 +88,7 @@ def test_an_only_update_keeps_the_gates_that_are_known() -> None:
     assert [hyper.gates for hyper in hypers] == [None, None]
 
 
-@pytest.mark.slow  # of the learner alone, tests/training/test_gates.py says the same
+@pytest.mark.slow  # of the learner alone, tests/training/test_anakin.py says the same
 @pytest.mark.parametrize("update", ["none", "reverse"])
 def test_a_row_of_an_update_equals_its_run(updates: Path, tmp_path: Path, update: str) -> None:
     assert len(json.loads((updates / "sweep.json").read_text())["programs"]) == 1

@@ -19,8 +19,9 @@ from purejax_sc.training.train_state import as_arrays, join
 from purejax_sc.types import Observation, Sequence
 
 # One configuration for most tests, so that they share its programs. Its replay is large beside all else of a run.
-CONFIG = small(replay={"capacity": 100_000})
-BASELINE = small(replay={"capacity": 100_000}, sc={"update": "none"})
+LARGE = {"replay": {"capacity": 100_000}, "muesli": {"unroll": 1}}
+CONFIG = small(**LARGE, sc={"unroll": 2})
+BASELINE = small(**LARGE, sc={"update": "none"})
 
 
 @functools.cache

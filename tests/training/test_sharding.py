@@ -55,7 +55,7 @@ def test_a_mean_of_gradients_under_shard_map_is_a_mean() -> None:
 
 def test_devices_that_train_different_seeds_never_wait_for_each_other() -> None:
     """XLA aborts the process when one of a CPU's devices has waited 40 s for another."""
-    config, layout = small(sc={"update": "none"}), make_layout(2, num_devices=2)
+    config, layout = small(muesli={"unroll": 1}, sc={"update": "none"}), make_layout(2, num_devices=2)
     run = make_functions(make_local_trainer(config, layout), config, layout)
     states = jax.eval_shape(run.init, np.zeros(2, np.int32))
     hyper = jax.eval_shape(lambda: jax.tree.map(lambda x: jnp.stack([x] * 2), as_arrays(config.hyper)))
@@ -132,7 +132,7 @@ def test_an_update_on_shared_devices_equals_that_on_one() -> None:
 
 def test_seeds_on_shared_devices_equal_a_single_run_on_shared_devices() -> None:
     """Five seeds on three pairs of devices: two rows each, of which the very last is only there to fill up."""
-    config = small(train={"data_shards": 2}, sc={"update": "none"})
+    config = small(train={"data_shards": 2}, muesli={"unroll": 1}, sc={"update": "none"})
     assert dict(make_layout(5, 2).mesh.shape) == {SEED: 3, DATA: 2}
     many, metrics, frames = trained(config, list(range(3, 8)), 3)
     one, single, frames_of_one = trained(config, [6], 3)
