@@ -95,8 +95,7 @@ def names_row(key: str, table: str, *others: str) -> GetPydanticSchema:
 UPDATES = "purejax_sc.agent.consistency:UPDATES"
 CONTROLS = "purejax_sc.agent.consistency:CONTROLS"
 
-
-_AS_GATES = GetPydanticSchema(
+_AS_GATES = GetPydanticSchema(  # three numbers are read as Gates
     lambda source, handler: core_schema.no_info_after_validator_function(
         Gates._make, handler(tuple[Fraction, Fraction, Fraction])
     )

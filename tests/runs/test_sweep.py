@@ -109,7 +109,7 @@ def test_commas_inside_brackets_do_not_separate() -> None:
         ("hyper.sc_weight", "is not of the form"),
         ("hyper.sc_weight=0.5,0.50", "repeats a value"),
         ("hyper.sc_wait=0,1", "did you mean 'hyper.sc_weight'"),
-        ("hyper.sc_weight=0,-1", "give 0 or more"),
+        ("hyper.sc_weight=0,-1", "hyper.sc_weight=-1: Input should be greater"),
         ("seed=0,1", "--seeds"),
         ("sc.update=none sc.unroll=2", "sc.unroll has no effect with sc.update=none"),
         ("sc.update=none,direct sc.unroll=2,3", "sc.unroll has no effect with sc.update=none: .* sweep it apart"),

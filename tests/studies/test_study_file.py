@@ -78,7 +78,7 @@ def test_a_part_of_a_study_keeps_the_claims_of_its_arms() -> None:
     ("old", "new", "message"),
     [
         ("title: Mine", "titel: Mine", "unknown key 'titel': did you mean 'title'"),
-        ("seeds: 2", "seeds: 0", "give 1 or more"),
+        ("seeds: 2", "seeds: 0", "seeds=0: Input should be greater"),
         ("title: Muesli,", "title: Muesli, word: a,", "unknown key 'arms.none.word'"),
         ("Catch: smoke", "Catch: smoka", "no configuration 'smoka'"),
         ("Catch: smoke", "Catch: seed=1", "no configuration 'seed=1'"),
