@@ -17,7 +17,7 @@ _FILES = (
     "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", "evaluation.json",
     "evaluation_search.png", "diagnosis.json", "diagnosis.png", CHECKPOINTS, DAMAGED, lock.LOCK,
 )  # fmt: skip
-OLDER = "a run of an earlier version is read by commit 68c11bc"
+OLDER = "a run of an earlier version is read by commit 68c11bc or, before its time, 85bead9"
 
 
 class Run(NamedTuple):
