@@ -130,8 +130,8 @@ def match(
     """Let the agents of run directories play each other, or a Go engine, and write DIR/match.json.
 
     DIR may be a shipped agent, or `random`: uniformly random moves. DIR:32 searches with 32 simulations per move as
-    MuZero does, DIR:32:gumbel by Gumbel search: so a run can meet itself. Several play a round robin, which gives Elo ratings. Against an engine every seed
-    plays, has each colour in half of the games, and these are written as SGF:
+    MuZero does, DIR:32:gumbel by Gumbel search: so a run can meet itself. Several play a round robin, which gives Elo
+    ratings. Against an engine every seed plays, has each colour in half of the games, and these are written as SGF:
 
     purejax-sc match runs/go_5x5 --opponent "gnugo --mode gtp --level 1 --chinese-rules --positional-superko
     --play-out-aftermath --capture-all-dead"
@@ -177,7 +177,8 @@ def gtp(name: str, agent: int | None) -> None:
 def play(name: str, second: bool, agent: int | None) -> None:
     """Play a board game against an agent: one that is shipped, such as tic_tac_toe, or that of a directory.
 
-    It tells what it thinks of its chances. DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search.
+    It tells what it thinks of its chances. DIR:32 searches with 32 simulations per move as MuZero does, DIR:32:gumbel
+    by Gumbel search.
     """
     with work("the simulations of its search"):
         from purejax_sc.games.play import from_terminal, open_game

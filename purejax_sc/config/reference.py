@@ -65,8 +65,11 @@ def read_keys() -> Iterator[Key]:
 
 def matching(pattern: str) -> list[Key]:
     """The keys that have the pattern in their name, owner or meaning, upper and lower case alike."""
-    words = (f"{key.name} {key.owner.removeprefix('purejax-sc ')} {key.meaning}".lower() for key in read_keys())
-    return [key for key, text in zip(read_keys(), words, strict=True) if pattern.lower() in text]
+
+    def text(key: Key) -> str:
+        return f"{key.name} {key.owner.removeprefix('purejax-sc ')} {key.meaning}"
+
+    return [key for key in read_keys() if pattern.lower() in text(key).lower()]
 
 
 def to_markdown(known: Sequence[Key]) -> str:

@@ -42,6 +42,10 @@ def _check_spec(spec: EnvSpec, name: str) -> None:
         "obs_shape": (all(isinstance(size, int) for size in sizes), "a tuple of whole numbers"),
         "obs_dtype": (spec.obs_dtype in (bool, np.uint8, np.float32), "the dtype of bool, uint8 or float32"),
         "two_player": (isinstance(spec.two_player, bool), "True or False"),
+        "value_bounds": (
+            spec.value_bounds is None or spec.value_bounds[0] < spec.value_bounds[1],
+            "(low, high) or None",
+        ),
     }
     for field, (holds, rule) in rules.items():
         if not holds:
@@ -85,11 +89,13 @@ def _check_play(env: Env, name: str) -> None:
     if isinstance(played[1], jax.core.Tracer):  # an environment whose numbers are traced, as in a sweep over MDPs
         return
     steps, began = jax.device_get(played)
-    going = (-1.0, 1.0) if env.spec.two_player else (1.0,)
-    words, on = " or ".join(map(str, going)), np.isin(steps.discount, going)
+    goes_on, players = (-1.0, (0, 1)) if env.spec.two_player else (1.0, (0,))
+    on, ended = steps.discount == goes_on, steps.discount == 0
     faults = {
-        f"discount is not {words} where an episode begins": began & ~on,
-        f"discount is neither {words}, nor 0 as at an end": ~on & (steps.discount != 0),
+        f"discount is not {goes_on} where an episode begins": began & ~on,
+        f"discount is neither {goes_on}, nor 0 as at an end": ~on & ~ended,
+        f"player is not {' or '.join(map(str, players))}": ~np.isin(steps.player, players),
+        "truncated is True where the discount is 0": ended & steps.truncated,
         "truncated is True where an episode begins": began & steps.truncated,
         "legal is False for every action": on & ~steps.truncated & ~steps.legal.any(axis=-1),
         "reward is not finite": ~np.isfinite(steps.reward),

@@ -89,6 +89,12 @@ def test_shapes_are_looked_at(env: Env, line: str) -> None:
         ),
         (changed_step(legal=lambda x: x.legal & False), "the environment: step: legal is False for every action"),
         (changed_step(reward=lambda x: x.reward / 0), "the environment: step: reward is not finite"),
+        (changed_step(player=jnp.int32(1)), "the environment: step: player is not 0"),
+        (
+            changed_step(truncated=lambda x: x.discount == 0),
+            "the environment: step: truncated is True where the discount is 0",
+        ),
+        (changed_spec(two_player=True), "the environment: init: discount is not -1.0 where an episode begins"),
     ],
 )
 def test_what_shapes_do_not_tell_is_found_by_playing(env: Env, line: str) -> None:
