@@ -1,6 +1,6 @@
-"""What the tests' time is spent on, by folder: a plugin of pytest that writes a CSV file.
+"""What the tests' time is spent on, by folder: a plugin of pytest that adds rows to a CSV file.
 
-    TIMES=tests/times.csv pytest -n 2 -m "not slow" -p tools.test_times
+    TIMES=tests/times.csv python -m pytest -n 2 -m "not slow" -p tools.test_times
 
 seconds: of the tests and their fixtures.   tracing, compiling: JAX's own share of them.   processes: CPU seconds of
 processes that tests started.
@@ -68,9 +68,10 @@ class _Clock:
     def pytest_unconfigure(self) -> None:
         if hasattr(self._config, "workeroutput") or not self._times:
             return
-        with Path(os.environ["TIMES"]).open("w", newline="", encoding="utf-8") as file:
+        with Path(os.environ["TIMES"]).open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["folder", "tier", *COLUMNS])
+            if not file.tell():
+                writer.writerow(["folder", "tier", *COLUMNS])
             for name, row in sorted(self._times.items(), key=lambda pair: -pair[1]["seconds"]):
                 writer.writerow([*name.split(","), *(round(row[column]) for column in COLUMNS)])
 
