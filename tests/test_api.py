@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import textwrap
 from functools import partial
 from pathlib import Path
 
@@ -49,15 +48,6 @@ def test_public_names_are_there_and_documented() -> None:
         assert getattr(purejax_sc, name) is not None
         assert name in dir(purejax_sc)
         assert name in documented
-
-
-def test_the_example_of_the_docstring_plays_an_episode(run) -> None:
-    _, _, after = (inspect.getdoc(purejax_sc.Agent) or "").partition("has loaded:\n\n")
-    code = textwrap.dedent(after.partition("\n\n`base.step`")[0])
-    assert len(code.splitlines()) <= 10
-    names = {"agent": load_agent(run), "jax": jax, "partial": partial, "base": base}
-    exec(code, names)
-    assert names["score"] in (-1.0, 1.0)  # Catch: the ball is missed or caught
 
 
 def test_an_agent_is_what_training_left(run) -> None:
