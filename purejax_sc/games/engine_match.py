@@ -30,8 +30,9 @@ Say = Callable[[str], None]
 class Game:
     """One game. An even number gives Black to the agent.
 
-    won: by the agent; None while the game goes on.   score: by area with all stones alive, as in "B+3.5".
-    ended: "passes", "limit", and "resignation" or "illegal move" of the engine.
+    won: by the agent; None while the game goes on, and where it does not count.
+    ended: "passes", "limit", and of the engine "resignation" or "illegal move", which does not count; else empty.
+    score: by area with all stones alive, as in "B+3.5".
     """
 
     number: int
@@ -47,7 +48,7 @@ class Game:
 
     def waits_for(self, agent: bool) -> bool:
         """Return whether the game goes on and it is the agent's turn, or the engine's."""
-        return self.won is None and (len(self.moves) % 2 == self.colour) == agent
+        return not self.ended and (len(self.moves) % 2 == self.colour) == agent
 
     @property
     def lead(self) -> float:
@@ -83,10 +84,11 @@ def against_engine(
 
 def summarise(games: Sequence[Game]) -> dict[str, Any]:
     """Return wins, also by colour, the mean lead in games that were played out, if any, and how games ended."""
-    leads = [game.lead for game in games if game.ended in PLAYED_OUT]
-    sides = {"as_black": [x for x in games if x.colour == 0], "as_white": [x for x in games if x.colour == 1]}
+    leads, counted = [game.lead for game in games if game.ended in PLAYED_OUT], [x for x in games if x.won is not None]
+    sides = {"as_black": [x for x in counted if x.colour == 0], "as_white": [x for x in counted if x.colour == 1]}
     return {
         "games": len(games),
+        "counted": len(counted),
         "wins": sum(game.won is True for game in games),
         **{side: {"games": len(x), "wins": sum(game.won is True for game in x)} for side, x in sides.items()},
         "lead": float(np.mean(leads)) if leads else None,
@@ -97,8 +99,8 @@ def summarise(games: Sequence[Game]) -> dict[str, Any]:
 def to_sgf(game: Game, size: int, agent: str, engine: str) -> str:
     """Return the game as SGF."""
     names = (agent, engine) if game.colour == 0 else (engine, agent)
-    winner = "BW"[game.colour if game.won else 1 - game.colour]
-    result = game.score if game.ended in PLAYED_OUT else f"{winner}+{'R' if game.ended == 'resignation' else 'F'}"
+    resigned = f"{'BW'[game.colour]}+R" if game.won else "Void"
+    result = game.score if game.ended in PLAYED_OUT else resigned
     return sgf(size, GO_KOMI, game.moves, *names, result)
 
 
@@ -161,7 +163,7 @@ class Round:
         for _, engine in self._tables:
             engine.set_up(self._size, GO_KOMI)
         self._open()
-        while any(game.won is None for game, _ in self._tables):
+        while any(not game.ended for game, _ in self._tables):
             self._move_agent()
             self._move_engines()
 
@@ -190,8 +192,10 @@ class Round:
         legal, moves = np.asarray(self._position.step.legal), [NO_MOVE] * len(self._tables)
         for i, _, engine in waiting:
             action = engine.read_move(self._size)
-            if action is None or not legal[i, action]:  # as in Pgx, an illegal move loses
-                self._end(i, "resignation" if action is None else "illegal move", won=True)
+            if action is None:
+                self._end(i, "resignation", won=True)
+            elif not legal[i, action]:  # it may have other rules of repetition
+                self._end(i, "illegal move", won=None)
             else:
                 moves[i] = action
         self._put(moves, tell=False)
@@ -211,10 +215,10 @@ class Round:
         """Score the games that have come to their end."""
         for i, (game, _) in enumerate(self._tables):
             passed = game.moves[-2:] == [self._size**2] * 2
-            if game.won is None and (passed or len(game.moves) >= MOVES_PER_POINT * self._size**2):
+            if not game.ended and (passed or len(game.moves) >= MOVES_PER_POINT * self._size**2):
                 self._end(i, "passes" if passed else "limit", self._score(i)[0] == "BW"[game.colour])
 
-    def _end(self, i: int, ended: str, won: bool) -> None:
+    def _end(self, i: int, ended: str, won: bool | None) -> None:
         game = self._tables[i][0]
         game.ended, game.won, game.score = ended, won, self._score(i)
 
@@ -223,8 +227,11 @@ class Round:
 
 
 def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the mean over seeds, with an interval over them, or over the games of an only one."""
-    values = np.array([row["wins"] / row["games"] for row in rows])
-    if len(rows) == 1:
-        values = np.repeat([1.0, 0.0], [rows[0]["wins"], rows[0]["games"] - rows[0]["wins"]])
-    return {"run": name, "win_rate": float(values.mean()), "interval": as_list(bootstrap_interval(values))}
+    """Return the mean over seeds, with an interval over them, or over the games of an only one. None without games."""
+    played = [(row["wins"], row["counted"]) for row in rows if row["counted"]]
+    values = np.array([wins / games for wins, games in played])
+    if len(played) == 1:
+        (wins, games), *_ = played
+        values = np.repeat([1.0, 0.0], [wins, games - wins])
+    interval = as_list(bootstrap_interval(values)) if len(values) > 1 else None
+    return {"run": name, "win_rate": float(values.mean()) if played else None, "interval": interval}

@@ -70,7 +70,7 @@ def play(reached: Results, asked: GamesFile, say: Callable[[str], None]) -> None
         if key not in known:
             name = f"{directory}:{simulations}"
             found, _ = engine_match.against_engine([name], asked.engine, MatchOptions(asked.games), say=say)
-            rates = {row["seed"]: row["wins"] / row["games"] for row in found["seeds"]}
+            rates = {row["seed"]: row["wins"] / row["counted"] for row in found["seeds"] if row["counted"]}
             replace_file(directory / GAMES, f"{json.dumps(known | {key: rates}, indent=1)}\n".encode())
 
 

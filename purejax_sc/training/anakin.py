@@ -88,10 +88,10 @@ def make_trainer(
 
     Raises ConfigError: unknown environment, a network that does not fit it, a run that does not fit in memory.
     """
-    own = "the environment" if env else f"env={config.env!r}" if ":" in config.env else None
+    own, name = env is not None or ":" in config.env, "the environment" if env else f"env={config.env!r}"
     env = env or make_env(config)
     if own:
-        check_env(env, own)
+        check_env(env, name)
     if not env.spec.two_player and config.arena != ArenaConfig():
         raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
     model = model or make_model(config, env.spec)

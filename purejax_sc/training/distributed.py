@@ -29,12 +29,6 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None, ag
         raise ConfigError("the processes differ: start all of them with the same configuration and options")
 
 
-def wait_for_all(name: str) -> None:
-    """Return when every process has come here. name: the same on all of them, for error messages."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(name)
-
-
 def any_process(flag: bool) -> bool:
     """Return whether the flag is set on one of the processes. All of them must ask."""
     return flag if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(flag))))

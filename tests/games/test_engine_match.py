@@ -94,12 +94,15 @@ def test_chances_of_a_game_do_not_depend_on_the_others(counter) -> None:
 
 @pytest.mark.parametrize(
     ("answers", "ended", "record"),
-    [(["resign"], "resignation", "RE[B+R]"), (["C3", "C3"], "illegal move", "RE[B+F]")],
+    [(["resign"], ("resignation", True), "RE[B+R]"), (["C3", "C3"], ("illegal move", None), "RE[Void]")],
 )
-def test_how_an_engine_loses(by_stones, puppet, answers, ended, record) -> None:
+def test_an_engine_loses_by_resigning_and_its_illegal_move_does_not_count(
+    by_stones, puppet, answers, ended, record
+) -> None:
     (game,) = play(by_stones, puppet(*answers), 1)
-    assert (game.ended, game.won) == (ended, True)
+    assert (game.ended, game.won) == ended
     assert record in engine_match.to_sgf(game, 5, "me", "it")
+    assert engine_match.summarise([game])["counted"] == (game.won is True)
 
 
 @pytest.mark.parametrize("answer", ["crash", "hang"])

@@ -159,7 +159,7 @@ def test_games_are_played_once_and_by_every_search(smoke: Path, tmp_path: Path, 
 
     def against_engine(names, engine, options, say):
         played.append(names[0].rpartition(":")[2])
-        return {"seeds": [{"seed": 0, "wins": 3, "games": 4}]}, {}
+        return {"seeds": [{"seed": 0, "wins": 3, "counted": 4}]}, {}
 
     monkeypatch.setattr(scores.engine_match, "against_engine", against_engine)
     out = shutil.copytree(smoke, tmp_path / "out")

@@ -1,6 +1,6 @@
 """What the tests' time is spent on, by folder: a plugin of pytest that adds rows to a CSV file.
 
-    TIMES=tests/times.csv python -m pytest -n 2 -m "not slow" -p tools.test_times
+    TIMES=tests/times.csv python -m pytest -n 2 -m "not slow" -p tools.time_tests
 
 seconds: of the tests and their fixtures.   tracing, compiling: JAX's own share of them.   processes: CPU seconds of
 processes that tests started.
@@ -26,7 +26,7 @@ Times = dict[str, dict[str, float]]  # folder and tier -> column -> value
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(_Clock(config), "test_times")
+    config.pluginmanager.register(_Clock(config), "time_tests")
 
 
 class _Clock:
