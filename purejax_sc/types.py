@@ -199,7 +199,10 @@ class Gates(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A debiased moving second moment. nu: running mean of squares. decay_product: beta^n after n updates."""
+    """Debiased moving means, of what `muesli.advantage_moments` gives.
+
+    nu: [3] running means.   decay_product: beta^n after n updates.
+    """
 
     nu: Array
     decay_product: Array
@@ -209,7 +212,7 @@ class LearnerState(NamedTuple):
     """All that an update reads and writes.
 
     params: online parameters.   target: their moving average, which acts and makes all grounded targets.
-    opt_state: Adam's.   moment: second moment of the advantages.   updates: int32, updates done.
+    opt_state: Adam's.   moment: second moments of the advantages.   updates: int32, updates done.
     """
 
     params: Params

@@ -42,6 +42,7 @@ from purejax_sc.types import (
 Metrics = dict[str, Array]
 
 DYNAMICS_GRADIENT = 0.5  # L9: scale of the gradient at the start of each model step, as in MuZero
+MOMENT_EPSILON = 1e-12  # epsilon_var of Muesli, table 5
 UPDATE_CLIP = 1.0  # bound of each entry of Adam's update, before the learning rate (Muesli, appendix)
 
 
@@ -153,8 +154,8 @@ def make_targets(
     # Returns of the prior (L6) from data of the behaviour policy.
     rho = jnp.where(valid, transforms.importance_ratio(log_prior[:-1], batch.logits, batch.action), 0.0)
     discount_t = hyper.discount * batch.discount
+    v_q = jnp.sum(jnp.exp(jax.nn.log_softmax(log_prior)) * q, axis=-1) if actions is None else jnp.mean(q, axis=0)
     if cfg.returns == "retrace":
-        v_q = jnp.sum(jnp.exp(jax.nn.log_softmax(log_prior)) * q, axis=-1) if actions is None else jnp.mean(q, axis=0)
         g = returns.retrace(batch.reward, discount_t, v_q[1:], q_taken[1:], rho[1:], hyper.lambda_)
         value = v_q[:-1] + jnp.minimum(1.0, rho) * (g - q_taken)  # L4: from the return of the action to the state's
     else:
@@ -163,21 +164,35 @@ def make_targets(
         g = batch.reward + discount_t * v_next
 
     adv = g - v[:-1]  # N3: the baseline is the target network's value
-    square = transforms.device_mean(masked_mean(adv**2, *masks.valid), axis)
-    moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
-    sigma = transforms.moment_scale(moment)
+    products = advantage_moments(adv, q_taken - v_q[:-1], rho, masks.valid)
+    moment = transforms.update_moment(state.moment, transforms.device_mean(products, axis), hyper.moment_decay)
+    square, product, model_square = transforms.moment_means(moment)
+    sigma = jnp.sqrt(square + MOMENT_EPSILON)
+    # N13: noise of the model's advantages must not move the policy.
+    slope = jnp.clip(product / (model_square + MOMENT_EPSILON), 0.0, 1.0) if cfg.calibrate else jnp.ones(())
     unit = sigma * hyper.cmpo_temperature
     if actions is None:
-        adv_q = (q - v[..., None]) / unit
+        adv_q = slope * (q - v[..., None]) / unit
         policy = losses.cmpo_policy(log_prior, adv_q, hyper.cmpo_clip)
         clipped = jnp.mean(jnp.abs(adv_q[:-1]) > hyper.cmpo_clip, axis=-1)
     else:
-        adv_q = (q - v[None]) / unit
+        adv_q = slope * (q - v[None]) / unit
         policy = losses.cmpo_sampled(actions, adv_q, log_prior.shape[-1], hyper.cmpo_clip)
         clipped = jnp.mean(jnp.abs(adv_q[:, :-1]) > hyper.cmpo_clip, axis=0)
     means = {"rho": rho, "value_target": value, "adv_clipped": clipped}
-    metrics = {"sigma": sigma} | {name: masked_mean(x, *masks.valid) for name, x in means.items()}
+    metrics = {"sigma": sigma, "slope": slope} | {name: masked_mean(x, *masks.valid) for name, x in means.items()}
     return jax.tree.map(jax.lax.stop_gradient, (Targets(policy[:-1], value, adv / sigma), moment, metrics))
+
+
+def advantage_moments(adv: Array, model_adv: Array, rho: Array, valid: Counted) -> Array:
+    """Average [3] adv^2, model_adv adv and model_adv^2 over the roots [T, B] (N13).
+
+    adv: G - v of the action taken.   model_adv: q - E_pi[q] of it, by the model, whose error G - v does not share. So
+    the quotient of the last two is the slope by which model_adv predicts adv: 1 of a perfect model, 0 of noise.
+    """
+    weight = jnp.minimum(1.0, rho)
+    products = jnp.stack([adv**2, weight * model_adv * adv, weight * model_adv**2])
+    return jax.vmap(masked_mean, (0, None, None))(products, *valid)
 
 
 def _log_prior(log_target: Array, batch: Sequence, hyper: Hyper) -> Array:
@@ -248,10 +263,10 @@ def grounded_loss(
     out_v0 = model.root_value(params.root_value, e)
     out = unroll(cfg, model, params, e, batch.action, logits.shape[-1])
     v_target, r_target, pi_target = _unroll_targets(cfg, batch, targets, masks, logits, gamma)
+    support = transforms.make_support(cfg)
 
     def categorical(out: Array, target: Array) -> Array:
-        probs = transforms.to_categorical(flat(target), cfg.bins, cfg.bins_max)
-        return losses.cross_entropy(out, probs)
+        return losses.cross_entropy(out, transforms.to_categorical(flat(target), support))
 
     # One number per root [M], or per model step and root [K * M], until the means below.
     rho = transforms.importance_ratio(jax.nn.log_softmax(logits), batch.logits, batch.action)
@@ -353,7 +368,7 @@ def sc_loss(
     gates = cfg.gates if hyper.gates is None else hyper.gates
     errors = sc_errors(model, params, rollout, gamma, gates, include_last=cfg.include_last)
     mean = jax.vmap(lambda x: masked_mean(x, *live))  # [n, M] -> [n]
-    distance = consistency.sc_distance(cfg.loss, model, errors, config.muesli.bins, config.muesli.bins_max)
+    distance = consistency.sc_distance(cfg.loss, model, errors, transforms.make_support(config.muesli))
     loss = jnp.mean(mean(distance))  # L3: over k
     td = mean(jnp.abs(jax.vmap(model.decode)(errors.prediction) - errors.target))
     return loss, {"loss_sc": loss} | {f"sc_error_{k + 1}": td[k] for k in range(td.shape[0])}
@@ -389,7 +404,7 @@ def make_learner(
     def init(key: Key) -> LearnerState:
         params = model.init(key)
         target = jax.tree.map(jnp.copy, params)  # a copy: the driver donates both
-        return LearnerState(params, target, optimiser.init(params), transforms.init_moment(), jnp.zeros((), jnp.int32))
+        return LearnerState(params, target, optimiser.init(params), transforms.init_moment(3), jnp.zeros((), jnp.int32))
 
     def update(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
         key_targets, key_sc = jax.random.split(key)

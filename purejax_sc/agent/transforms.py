@@ -1,16 +1,19 @@
 """Value transforms, gradient gates and the moving moment. Pure functions on arrays."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from purejax_sc.config import MuesliConfig
 from purejax_sc.types import Array, Moment, Scalar, Tree
 
 EPSILON = 1e-3  # slope of the linear part of h; keeps its inverse Lipschitz (Pohlen et al. 2018, MuZero)
-MOMENT_EPSILON = 1e-12  # epsilon_var of Muesli, table 5
+SYMEXP_UNIT = 0.01  # atoms are evenly spaced below it: the smallest returns that are told apart are a few percent of it
 ILLEGAL = -1e9  # logit of an illegal action: probability exactly 0 in float32, and still finite times 0
 
 
@@ -36,8 +39,34 @@ def signed_parabolic(x: Array) -> Array:
     return w * (2.0 + jnp.abs(w))
 
 
-def two_hot(x: Array, bins: int, bins_max: float) -> Array:
-    """Return probabilities on the two nearest of `bins` evenly spaced atoms in [-bins_max, bins_max], with mean x.
+class Support(NamedTuple):
+    """Categorical form of a scalar.
+
+    atoms: float32 [bins], increasing.   to_units, to_raw: raw numbers to the units of the atoms and back.
+    """
+
+    atoms: np.ndarray
+    to_units: Callable[[Array], Array]
+    to_raw: Callable[[Array], Array]
+
+
+def make_support(cfg: MuesliConfig) -> Support:
+    """Build the support of `cfg.bins` atoms from -value_max to value_max, by `cfg.spacing`.
+
+    even:   evenly spaced in transformed units, as in the paper (N8).
+    symexp: raw numbers, SYMEXP_UNIT sign(u) (exp|u| - 1) of evenly spaced u (after Hafner et al. 2023): the spacing is
+            a share of the number, so that returns of any scale are told apart, and means are those of the raw numbers.
+    """
+    grid = (2 * np.arange(cfg.bins) - (cfg.bins - 1)) / (cfg.bins - 1)  # from -1 to 1, exactly symmetric
+    if cfg.spacing == "even":
+        return Support((cfg.value_max * grid).astype(np.float32), signed_hyperbolic, signed_parabolic)
+    u = np.log1p(cfg.value_max / SYMEXP_UNIT) * grid
+    atoms = SYMEXP_UNIT * np.sign(u) * np.expm1(np.abs(u))
+    return Support(atoms.astype(np.float32), lambda x: x, lambda x: x)
+
+
+def two_hot(x: Array, atoms: np.ndarray) -> Array:
+    """Return probabilities on the two nearest of the atoms [bins], which increase, with mean x.
 
     Args:
       x: [...] scalars in the units of the atoms; clipped to their range.
@@ -47,24 +76,25 @@ def two_hot(x: Array, bins: int, bins_max: float) -> Array:
       other; exactly on an atom they are 0.
     """
     chex.assert_type(x, float)
-    atoms = jnp.linspace(-bins_max, bins_max, bins)
-    spacing = 2.0 * bins_max / (bins - 1)
-    offset = jnp.clip(x, -bins_max, bins_max)[..., None] - jnp.reshape(atoms, (1,) * x.ndim + (bins,))
+    shape, gaps = (1,) * x.ndim + atoms.shape, np.diff(atoms)
+    left, right = np.append(gaps[0], gaps).reshape(shape), np.append(gaps, gaps[-1]).reshape(shape)
+    offset = jnp.clip(x, atoms[0], atoms[-1])[..., None] - atoms.reshape(shape)
+    gap = jnp.where(offset < 0.0, left, right)
     # |offset| with derivative 0 at 0, where that of jnp.abs is 1; and no half derivative where a weight ends.
-    weight = 1.0 - offset * jnp.sign(offset) / spacing
+    weight = 1.0 - offset * jnp.sign(offset) / gap
     return jnp.where(weight > 0.0, weight, 0.0)
 
 
-def to_categorical(x: Array, bins: int, bins_max: float) -> Array:
-    """Transform raw rewards or values [...] and return their categorical form [..., bins] (N8)."""
-    return two_hot(signed_hyperbolic(x), bins, bins_max)
+def to_categorical(x: Array, support: Support) -> Array:
+    """Return the categorical form [..., bins] of raw rewards or values [...] (N8)."""
+    return two_hot(support.to_units(x), support.atoms)
 
 
-def shift_categorical(probs: Array, shift: Array, scale: Array, bins_max: float) -> Array:
+def shift_categorical(probs: Array, shift: Array, scale: Array, support: Support) -> Array:
     """Return the distribution of shift + scale X, projected onto the atoms (Bellemare et al. 2017, section 4).
 
     Args:
-      probs: [..., bins] of X in categorical form, whose atoms are raw numbers after the inverse transform.
+      probs: [..., bins] of X in categorical form.
       shift, scale: [...] raw; a negative scale mirrors.
 
     Returns:
@@ -72,22 +102,19 @@ def shift_categorical(probs: Array, shift: Array, scale: Array, bins_max: float)
     """
     chex.assert_equal_shape([shift, scale, probs[..., 0]])
     chex.assert_type([probs, shift, scale], float)
-    bins = probs.shape[-1]
-    atoms = jnp.linspace(-bins_max, bins_max, bins)
-    x = jnp.broadcast_to(signed_parabolic(atoms), probs.shape)
-    moved = to_categorical(shift[..., None] + scale[..., None] * x, bins, bins_max)
+    x = jnp.broadcast_to(support.to_raw(jnp.asarray(support.atoms)), probs.shape)
+    moved = to_categorical(shift[..., None] + scale[..., None] * x, support)
     # a sum, not a product of matrices: the compiler then makes no array of bins x bins per entry
     return jnp.sum(probs[..., None] * moved, axis=-2)
 
 
-def from_logits(logits: Array, bins_max: float) -> Array:
-    """Return raw scalars [...] of categorical logits [..., bins]: mean over the atoms, then inverse transform."""
+def from_logits(logits: Array, support: Support) -> Array:
+    """Return raw scalars [...] of categorical logits [..., bins]: the mean over the atoms, as a raw number."""
     chex.assert_type(logits, float)
     chex.assert_rank(logits, set(range(1, 9)))
-    atoms = jnp.linspace(-bins_max, bins_max, logits.shape[-1])
     # In full precision also where the default is less: one-step advantages are differences of such means.
-    mean = jnp.matmul(jax.nn.softmax(logits), atoms, precision=jax.lax.Precision.HIGHEST)
-    return signed_parabolic(mean)
+    mean = jnp.matmul(jax.nn.softmax(logits), support.atoms, precision=jax.lax.Precision.HIGHEST)
+    return support.to_raw(mean)
 
 
 def scale_gradient(x: Any, gate: Any) -> Any:
@@ -123,21 +150,20 @@ def count_legal(legal: Array, dtype: Any) -> Array:
     return jnp.sum(legal, axis=-1, keepdims=True).astype(dtype)
 
 
-def init_moment() -> Moment:
-    """Return the moment before any update."""
-    return Moment(nu=jnp.zeros(()), decay_product=jnp.ones(()))
+def init_moment(size: int) -> Moment:
+    """Return the moving means [size] before any update."""
+    return Moment(nu=jnp.zeros(size), decay_product=jnp.ones(()))
 
 
-def update_moment(moment: Moment, mean_square: Array, decay: Scalar) -> Moment:
-    """Update nu <- beta nu + (1 - beta) E[x^2]; uncentred, as in Muesli section 4.5."""
-    chex.assert_rank([moment.nu, mean_square], 0)
-    return Moment(decay * moment.nu + (1.0 - decay) * mean_square, decay * moment.decay_product)
+def update_moment(moment: Moment, means: Array, decay: Scalar) -> Moment:
+    """Update nu <- beta nu + (1 - beta) means; uncentred, as in Muesli section 4.5."""
+    chex.assert_equal_shape([moment.nu, means])
+    return Moment(decay * moment.nu + (1.0 - decay) * means, decay * moment.decay_product)
 
 
-def moment_scale(moment: Moment) -> Array:
-    """Compute sqrt(nu / (1 - beta^n) + eps), after at least one update: the first gives sqrt(E[x^2] + eps)."""
-    chex.assert_rank(moment, 0)
-    return jnp.sqrt(moment.nu / (1.0 - moment.decay_product) + MOMENT_EPSILON)
+def moment_means(moment: Moment) -> Array:
+    """Compute nu / (1 - beta^n) [size], after at least one update: the first gives the means of its batch."""
+    return moment.nu / (1.0 - moment.decay_product)
 
 
 class Counted(NamedTuple):

@@ -158,10 +158,14 @@ class MuesliConfig(Section):
     """How returns are corrected for the policy that acted."""
     num_action_samples: Natural = 16
     """Actions per state from which CMPO and Retrace's expected q are estimated; 0: exact sums over all actions."""
-    bins: Annotated[int, Field(ge=3, le=MOST)] = 601
+    bins: Annotated[int, Field(ge=3, le=MOST)] = 201
     """Atoms of the distributions of value and reward."""
-    bins_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
-    """Their support is [-bins_max, bins_max] in transformed units."""
+    value_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10_000.0
+    """They lie between -value_max and value_max: raw numbers, or with spacing=even transformed units."""
+    spacing: Literal["symexp", "even"] = "symexp"
+    """N8: symexp spaces them by a share of the number, for returns of any scale; even as the paper does."""
+    calibrate: bool = True
+    """N13: CMPO takes the model's advantages times the slope by which they predict those of the data."""
     model_policy: Literal["cmpo", "distill"] = "cmpo"
     """Policy target at k >= 1: CMPO, or with distill the root policy there, latents fixed."""
     reconstruct: Annotated[int, Field(ge=0, le=MOST)] = 0

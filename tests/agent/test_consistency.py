@@ -11,9 +11,11 @@ from helpers.table_models import with_rules
 
 from purejax_sc.agent import consistency, losses, transforms
 from purejax_sc.agent.consistency import UPDATES, Gates, Rollout
+from purejax_sc.config import MuesliConfig
 from purejax_sc.types import Model, Params
 
-BINS, BINS_MAX = 21, 2.5  # support in transformed units; spacing 1/4, so no test number lies on an atom
+BINS = 21  # spacing 1/4 in transformed units, so no test number lies on an atom
+SUPPORT = transforms.make_support(MuesliConfig(bins=BINS, value_max=2.5, spacing="even"))
 LATENT, ACTIONS, ROOTS = 4, 3, 6
 
 
@@ -30,7 +32,7 @@ def deep_model():
         policy=lambda p, z: z @ p,
         root_value=lambda p, e: e @ p,
         root_policy=lambda p, e: e @ p,
-        decode=lambda out: transforms.from_logits(out, BINS_MAX),
+        decode=lambda out: transforms.from_logits(out, SUPPORT),
     )
 
 
@@ -57,7 +59,7 @@ sc_errors = jax.jit(consistency.sc_errors, static_argnums=(0, 4), static_argname
 def distance(model, errors, loss):
     if loss == "squared":
         return 0.5 * jnp.sum((errors.target - jax.vmap(model.decode)(errors.prediction)) ** 2)
-    probs = transforms.to_categorical(errors.target, BINS, BINS_MAX)
+    probs = transforms.to_categorical(errors.target, SUPPORT)
     return jnp.sum(losses.cross_entropy(errors.prediction, probs))
 
 

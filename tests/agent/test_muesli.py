@@ -93,6 +93,7 @@ def heads_of(config, two_player, params, batch):
         # With A = 3, one sample and the action of the data are looked at alone; three need the table of all actions.
         ({"num_action_samples": 1}, False, {}),
         ({"num_action_samples": 3}, True, {"cmpo_temperature": 0.3, "cmpo_clip": 2.0}),
+        ({"calibrate": False}, False, {}),
     ],
     ids=str,
 )
@@ -178,7 +179,10 @@ def reference_loss(config, params, batch, targets):
     return references.grounded_loss(config.muesli, numbers(config.hyper), plain(batch), plain(targets), *outputs)
 
 
-@pytest.mark.parametrize("option", [{}, {"model_policy": "distill"}, {"absorbing": "outcome", "unroll": 3}], ids=str)
+GROUNDED = [{}, {"spacing": "symexp"}, {"model_policy": "distill"}, {"absorbing": "outcome", "unroll": 3}]
+
+
+@pytest.mark.parametrize("option", GROUNDED, ids=str)
 def test_grounded_loss_equals_the_slow_reference(option):
     config, params, batch, targets, run = grounded_case(**option)
     np.testing.assert_allclose(run(params)[0], reference_loss(config, params, batch, targets), rtol=1e-4)

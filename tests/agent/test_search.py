@@ -249,7 +249,7 @@ def test_depth_is_limited_to_what_the_model_was_trained_for(kind):
 
 def test_search_runs_on_networks_over_seeds():
     spec = EnvSpec(5, (4, 4, 2), jnp.dtype(bool), True)
-    sections = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 11, "bins_max": 5.0}}
+    sections = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 11, "value_max": 5.0}}
     model = networks.make_model(config_module.from_tree({"env": "gymnax/Breakout-MinAtar", **sections}), spec)
     rng, shapes = np.random.default_rng(0), jax.eval_shape(model.init, jax.random.key(0))
     params = jax.tree.map(lambda x: jnp.array(rng.normal(size=(2, *x.shape)), jnp.float32), shapes)  # of two seeds

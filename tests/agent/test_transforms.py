@@ -1,7 +1,5 @@
 """Value transforms, categorical values, gradient gates, the moving moment and masked means."""
 
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +7,7 @@ import pytest
 from helpers import references
 
 from purejax_sc.agent import transforms
+from purejax_sc.config import MuesliConfig
 
 
 def test_signed_hyperbolic_on_paper():
@@ -42,30 +41,52 @@ def test_transforms_have_the_right_slope_at_zero():
     np.testing.assert_allclose(jax.grad(transforms.signed_parabolic)(0.0), 1 / 0.501, rtol=1e-6)
 
 
+def even(bins, value_max):
+    """The paper's support."""
+    return transforms.make_support(MuesliConfig(bins=bins, value_max=value_max, spacing="even"))
+
+
+SYMEXP = transforms.make_support(MuesliConfig(bins=5, value_max=0.08, spacing="symexp"))  # 0.01 (3^|i| - 1)
+
+
+def test_atoms_of_both_spacings():
+    np.testing.assert_array_equal(even(5, 2.0).atoms, [-2, -1, 0, 1, 2])
+    np.testing.assert_allclose(SYMEXP.atoms, [-0.08, -0.02, 0, 0.02, 0.08], rtol=1e-6)
+    default = MuesliConfig()
+    atoms = transforms.make_support(default).atoms
+    np.testing.assert_allclose(atoms, references.atoms_of(default), rtol=1e-5)
+    np.testing.assert_array_equal(atoms, -atoms[::-1])  # so that a uniform head says exactly 0
+
+
 def test_two_hot_splits_by_distance():
     # 1.3 lies between 1 (share 0.7) and 2 (share 0.3); atoms -2 .. 2
-    np.testing.assert_allclose(transforms.two_hot(jnp.float32(1.3), 5, 2.0), [0, 0, 0, 0.7, 0.3], atol=1e-6)
-    np.testing.assert_allclose(transforms.two_hot(jnp.float32(-1.0), 5, 2.0), [0, 1, 0, 0, 0], atol=1e-6)
+    atoms = even(5, 2.0).atoms
+    np.testing.assert_allclose(transforms.two_hot(jnp.float32(1.3), atoms), [0, 0, 0, 0.7, 0.3], atol=1e-6)
+    np.testing.assert_allclose(transforms.two_hot(jnp.float32(-1.0), atoms), [0, 1, 0, 0, 0], atol=1e-6)
+    # unequal gaps: 0.035 is a quarter of the way from 0.02 to 0.08, -0.005 a quarter from 0 to -0.02
+    np.testing.assert_allclose(transforms.two_hot(jnp.float32(0.035), SYMEXP.atoms), [0, 0, 0, 0.75, 0.25], atol=1e-6)
+    np.testing.assert_allclose(transforms.two_hot(jnp.float32(-0.005), SYMEXP.atoms), [0, 0.25, 0.75, 0, 0], atol=1e-6)
 
 
 def test_two_hot_clips_at_the_ends():
     x = jnp.array([-5.0, -2.0, 2.0, 7.0])
-    np.testing.assert_array_equal(transforms.two_hot(x, 5, 2.0), np.eye(5)[[0, 0, 4, 4]])
+    np.testing.assert_array_equal(transforms.two_hot(x, even(5, 2.0).atoms), np.eye(5)[[0, 0, 4, 4]])
 
 
-@pytest.mark.parametrize(("bins", "bins_max"), [(601, 300.0), (8, 3.0)])
-def test_two_hot_is_a_distribution_with_mean_x(bins, bins_max):
-    x = np.random.default_rng(0).uniform(-bins_max, bins_max, (4, 25))
-    probs = np.asarray(transforms.two_hot(jnp.asarray(x, jnp.float32), bins, bins_max), np.float64)
-    assert probs.shape == (4, 25, bins)
+@pytest.mark.parametrize("support", [even(601, 300.0), even(8, 3.0), transforms.make_support(MuesliConfig())])
+def test_two_hot_is_a_distribution_with_mean_x(support):
+    top = float(support.atoms[-1])
+    x = np.random.default_rng(0).uniform(-top, top, (4, 25))
+    probs = np.asarray(transforms.two_hot(jnp.asarray(x, jnp.float32), support.atoms), np.float64)
+    assert probs.shape == (4, 25, len(support.atoms))
     assert (probs >= 0).all()
     assert (np.sum(probs > 1e-4, axis=-1) <= 2).all()
     np.testing.assert_allclose(probs.sum(-1), 1.0, atol=1e-4)
-    np.testing.assert_allclose(probs @ np.linspace(-bins_max, bins_max, bins), x, atol=2e-4 * bins_max)
+    np.testing.assert_allclose(probs @ support.atoms, x, atol=2e-4 * top)
 
 
-def two_hot_loss(x, logits, bins_max):
-    return -jnp.sum(transforms.two_hot(x, logits.shape[-1], bins_max) * jax.nn.log_softmax(logits))
+def two_hot_loss(x, logits, value_max):
+    return -jnp.sum(transforms.two_hot(x, even(logits.shape[-1], value_max).atoms) * jax.nn.log_softmax(logits))
 
 
 def test_two_hot_gradients_between_on_and_outside_of_atoms():
@@ -83,7 +104,6 @@ def test_a_uniform_value_head_does_not_pull_a_zero_return():
     assert jax.jit(jax.grad(two_hot_loss), static_argnums=2)(0.0, jnp.zeros(601), 300.0) == 0
 
 
-shift_categorical = jax.jit(transforms.shift_categorical, static_argnums=3)
 ONE = references.inverse_hyperbolic(1.0)  # the raw value of the atom 1: 2.99
 TWICE, HALF = references.hyperbolic(2 * ONE), references.hyperbolic(ONE / 2)  # 1.65 and 0.58
 SHIFT_ON_PAPER = [
@@ -99,23 +119,24 @@ def test_shift_categorical_on_paper():
     """On the atoms -2 .. 2."""
     shift, scale, expected = (np.array(x, np.float32) for x in zip(*SHIFT_ON_PAPER, strict=True))
     probs = jnp.tile(jnp.array([0.0, 0.5, 0.25, 0.25, 0.0]), (len(shift), 1))
-    np.testing.assert_allclose(shift_categorical(probs, shift, scale, 2.0), expected, atol=1e-6)
+    np.testing.assert_allclose(transforms.shift_categorical(probs, shift, scale, even(5, 2.0)), expected, atol=1e-6)
 
 
-def test_shift_categorical_equals_the_slow_loop():
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("spacing", ["even", "symexp"])
+def test_shift_categorical_equals_the_slow_loop(spacing):
+    rng, cfg = np.random.default_rng(0), MuesliConfig(bins=21, value_max=2.5, spacing=spacing)
     probs, shift, scale = rng.dirichlet(np.ones(21), 6), rng.normal(size=6), rng.uniform(-1, 1, 6)
-    out = shift_categorical(*(jnp.asarray(x, jnp.float32) for x in (probs, shift, scale)), 2.5)
-    options = types.SimpleNamespace(bins=21, bins_max=2.5)
+    inputs = (jnp.asarray(x, jnp.float32) for x in (probs, shift, scale))
+    out = transforms.shift_categorical(*inputs, transforms.make_support(cfg))
     for i in range(6):
-        np.testing.assert_allclose(out[i], references.projected(options, probs[i], shift[i], scale[i]), atol=1e-5)
+        np.testing.assert_allclose(out[i], references.projected(cfg, probs[i], shift[i], scale[i]), atol=1e-5)
 
 
 def test_shift_categorical_passes_gradients_to_everything():
     probs = jnp.array([0.1, 0.5, 0.2, 0.1, 0.1])
 
     def mean(probs, shift, scale):
-        return transforms.shift_categorical(probs, shift, scale, 2.0) @ jnp.arange(-2.0, 3.0)
+        return transforms.shift_categorical(probs, shift, scale, even(5, 2.0)) @ jnp.arange(-2.0, 3.0)
 
     # the mean is sum_i p_i h(shift + scale x_i) inside the atoms, and h'(y) = 1 / (2 sqrt(|y| + 1)) + 0.001
     grads = jax.jit(jax.grad(mean, (0, 1, 2)))(probs, jnp.array(0.1), jnp.array(0.5))
@@ -125,18 +146,18 @@ def test_shift_categorical_passes_gradients_to_everything():
     np.testing.assert_allclose(grads[1:], [probs @ slope, probs @ (slope * x)], rtol=1e-4, atol=1e-6)
 
 
-def test_from_logits_inverts_to_categorical():
+@pytest.mark.parametrize("support", [even(601, 300.0), transforms.make_support(MuesliConfig())])
+def test_from_logits_inverts_to_categorical(support):
     x = jnp.array([-60.0, -1.0, -0.004, 0.0, 0.3, 2.0, 90.0])
-    probs = transforms.to_categorical(x, 601, 300.0)
-    assert probs.shape == (7, 601)
-    back = transforms.from_logits(jnp.log(probs + 1e-30), 300.0)
+    back = transforms.from_logits(jnp.log(transforms.to_categorical(x, support) + 1e-30), support)
     np.testing.assert_allclose(back, x, rtol=2e-4, atol=2e-4)
 
 
-def test_from_logits_takes_the_mean_before_the_inverse_transform():
-    # Half on h = 0 and half on h = 2: h^-1(1), not (h^-1(0) + h^-1(2)) / 2
+def test_from_logits_takes_the_mean_in_the_units_of_the_atoms():
+    # Half on each: even spacing averages h = 0 and h = 2, h^-1(1); symexp averages the raw 0 and 0.08.
     logits = jnp.log(jnp.array([0.0, 0.0, 0.5, 0.0, 0.5]) + 1e-30)
-    np.testing.assert_allclose(transforms.from_logits(logits, 2.0), transforms.signed_parabolic(jnp.float32(1.0)), 1e-6)
+    np.testing.assert_allclose(transforms.from_logits(logits, even(5, 2.0)), ONE, 1e-6)
+    np.testing.assert_allclose(transforms.from_logits(logits, SYMEXP), 0.04, 1e-6)
 
 
 @pytest.mark.parametrize("gate", [0, 0.5, 1.0])
@@ -185,25 +206,18 @@ def test_a_uniform_share_goes_to_the_legal_actions_alone():
     np.testing.assert_array_equal(transforms.with_uniform(probs, legal, 0.0), probs)
 
 
-def test_first_update_of_the_moment_gives_the_batch_moment():
+def test_first_update_of_the_moment_gives_the_means_of_its_batch():
     # nu = 0.01 * 9, debiased by 1 - 0.99
-    moment = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.99)
-    np.testing.assert_allclose(transforms.moment_scale(moment), 3.0, rtol=1e-5)
-    exact = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.5)
-    assert transforms.moment_scale(exact) == 3.0  # no rounding with a power of two
+    moment = transforms.update_moment(transforms.init_moment(2), jnp.array([9.0, -2.0]), 0.99)
+    np.testing.assert_allclose(transforms.moment_means(moment), [9.0, -2.0], rtol=1e-5)
 
 
 def test_moment_weighs_recent_batches_more():
-    # beta 1/2, mean squares 4 then 11.5: nu = 0.5 * 2 + 5.75 = 6.75; 1 - beta^2 = 3/4; 6.75 / 0.75 = 9
-    moment = transforms.init_moment()
-    for mean_square in (4.0, 11.5):
-        moment = transforms.update_moment(moment, jnp.float32(mean_square), 0.5)
-    np.testing.assert_allclose(transforms.moment_scale(moment), 3.0)
-
-
-def test_the_scale_of_advantages_that_are_all_zero_is_a_millionth():
-    moment = transforms.update_moment(transforms.init_moment(), jnp.float32(0.0), 0.99)
-    np.testing.assert_allclose(transforms.moment_scale(moment), 1e-6, rtol=1e-5)  # sqrt(1e-12)
+    # beta 1/2, means 4 then 11.5: nu = 0.5 * 2 + 5.75 = 6.75; 1 - beta^2 = 3/4; 6.75 / 0.75 = 9
+    moment = transforms.init_moment(1)
+    for mean in (4.0, 11.5):
+        moment = transforms.update_moment(moment, jnp.array([mean]), 0.5)
+    np.testing.assert_allclose(transforms.moment_means(moment), [9.0])
 
 
 masked_mean = jax.jit(jax.value_and_grad(transforms.masked_mean))

@@ -27,7 +27,7 @@ NOTHING = Params(*[()] * len(Params._fields))
 
 def make_agents(env=None, name="gymnax/Catch-bsuite", seeds=(3, 4), preferred=1):
     """Agents whose target network, which acts, prefers an action, and the online network the other one."""
-    config = from_tree({"env": name, **NETWORK, "muesli": {"bins": 5, "bins_max": 5.0}})
+    config = from_tree({"env": name, **NETWORK, "muesli": {"bins": 5, "value_max": 5.0}})
     return agents.two_minds(config, seeds, env, preferred)
 
 

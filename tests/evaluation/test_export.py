@@ -14,7 +14,7 @@ from purejax_sc.evaluation import export
 from purejax_sc.results.files import RunError
 from purejax_sc.runs.agents import AGENTS, FILE, load_agents
 
-TINY = {"env": "gymnax/Catch-bsuite", "network": {"kind": "mlp", "width": 8}, "muesli": {"bins": 5, "bins_max": 2.0}}
+TINY = {"env": "gymnax/Catch-bsuite", "network": {"kind": "mlp", "width": 8}, "muesli": {"bins": 5, "value_max": 2.0}}
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from purejax_sc.evaluation import matches
 from purejax_sc.evaluation.matches import Entrant
 from purejax_sc.evaluation.ratings import rate
 
-TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 2.0}}
+TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "value_max": 2.0}}
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ CONFIG = from_tree(
         "env": "atari/Pong",
         "atari": {"stack": 2},
         "network": {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0},
-        "muesli": {"bins": 11, "bins_max": 5.0},
+        "muesli": {"bins": 11, "value_max": 5.0},
         "train": {"num_envs": 8, "sequence_length": 6},
     }
 )

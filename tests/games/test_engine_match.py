@@ -22,7 +22,7 @@ from purejax_sc.games.notation import COLOURS
 from purejax_sc.games.player import BatchedGames, GamePlayer, make_games
 from purejax_sc.results.files import RunError
 
-TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 2.0}}
+TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "value_max": 2.0}}
 PASS = 25
 Command = Callable[..., str]
 

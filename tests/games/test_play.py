@@ -14,7 +14,7 @@ from purejax_sc.results.files import RunError
 from purejax_sc.runs import agents as shipped
 from purejax_sc.types import EnvSpec
 
-TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "bins_max": 2.0}}
+TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "value_max": 2.0}}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ SMALL = {
     "network": {"kind": "mlp", "width": 16, "head_width": 0},
     "train": {"env_steps": 64, "num_envs": 4, "sequence_length": 4, "batch_sequences": 12, "replay_share": 2 / 3},
     "replay": {"capacity": 256},
-    "muesli": {"unroll": 2, "bins": 11, "bins_max": 5.0, "num_action_samples": 0},
+    "muesli": {"unroll": 2, "bins": 11, "value_max": 5.0, "spacing": "even", "num_action_samples": 0},
     "sc": {"update": "direct", "unroll": 3},
 }
 
@@ -35,7 +35,7 @@ SMALL_HOST = {
     },
     "replay": {"capacity": 4 * 6 * 4},
     "host": {"actors": 2},
-    "muesli": {"unroll": 2, "bins": 11, "bins_max": 5.0, "num_action_samples": 0},
+    "muesli": {"unroll": 2, "bins": 11, "value_max": 5.0, "spacing": "even", "num_action_samples": 0},
     "sc": {"update": "direct", "unroll": 3},
 }  # fmt: skip
 

@@ -167,7 +167,7 @@ class Heads(NamedTuple):
 
 
 class MuesliTargets(NamedTuple):
-    """policy: [T, B, A].   value, adv: [T, B].   nu: the moment."""
+    """policy: [T, B, A].   value, adv: [T, B].   nu: the moments [3]."""
 
     policy: np.ndarray
     value: np.ndarray
@@ -216,11 +216,15 @@ def muesli_targets(cfg, hyper, batch, target, moment, actions):
         g[:-1] += discount[:-1] * lambda_ * (value[1:] - v[1:-1])
 
     adv = g - v[:-1]  # N3
-    nu = hyper.moment_decay * moment.nu + (1 - hyper.moment_decay) * np.mean(adv[batch.obs.valid[:-1]] ** 2)
-    sigma = np.sqrt(nu / (1 - hyper.moment_decay * moment.decay_product) + 1e-12)
+    here, weight, model_adv = batch.obs.valid[:-1], np.minimum(1, rho), q_taken - v_q[:-1]
+    products = adv**2, weight * model_adv * adv, weight * model_adv**2
+    nu = hyper.moment_decay * moment.nu + (1 - hyper.moment_decay) * np.array([np.mean(x[here]) for x in products])
+    means = nu / (1 - hyper.moment_decay * moment.decay_product)
+    sigma = np.sqrt(means[0] + 1e-12)
+    slope = min(1.0, max(0.0, means[1] / (means[2] + 1e-12))) if cfg.calibrate else 1.0
     policy = np.zeros(batch.logits.shape)
     for at in entries(rho.shape):
-        z = (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
+        z = slope * (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
         if cfg.num_action_samples:
             drawn = actions[(slice(None), *at)]
             policy[at] = cmpo_sampled(drawn, z[drawn], len(z), hyper.cmpo_clip)
@@ -237,12 +241,28 @@ class Unrolled(NamedTuple):
     policy: np.ndarray
 
 
+def atoms_of(cfg):
+    """The atoms [bins] of a support, in its units: raw for symexp, else transformed (N8)."""
+    if cfg.spacing == "even":
+        return np.linspace(-cfg.value_max, cfg.value_max, cfg.bins)
+    growth = (1 + cfg.value_max / 0.01) ** (2 / (cfg.bins - 1))
+    upper = [0.01 * (growth**i - 1) for i in range(1, (cfg.bins + 1) // 2)]  # of an odd number
+    return np.array([-x for x in reversed(upper)] + [0.0, *upper])
+
+
+def two_hot(cfg, x):
+    """The raw number x as probabilities [bins] of its two neighbours."""
+    atoms, out = atoms_of(cfg), np.zeros(cfg.bins)
+    x = np.clip(hyperbolic(x) if cfg.spacing == "even" else x, atoms[0], atoms[-1])
+    right = min(int(np.searchsorted(atoms, x, side="right")), cfg.bins - 1)
+    out[right] = (x - atoms[right - 1]) / (atoms[right] - atoms[right - 1])
+    out[right - 1] = 1 - out[right]
+    return out
+
+
 def categorical_loss(cfg, out, x):
     """Cross-entropy of logits [bins] to the two-hot form of the raw number x."""
-    h = float(np.clip(hyperbolic(x), -cfg.bins_max, cfg.bins_max))  # N8
-    atoms = np.linspace(-cfg.bins_max, cfg.bins_max, cfg.bins)
-    weights = np.maximum(0, 1 - np.abs(h - atoms) / (atoms[1] - atoms[0]))
-    return -weights @ np.log(softmax(out))
+    return -two_hot(cfg, x) @ np.log(softmax(out))
 
 
 def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled):
@@ -290,11 +310,8 @@ def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled)
 
 def projected(cfg, probs, shift, scale):
     """The distribution [bins] of shift + scale X, X on the atoms with probabilities [bins], one atom at a time."""
-    atoms, out = np.linspace(-cfg.bins_max, cfg.bins_max, cfg.bins), np.zeros(cfg.bins)
-    for atom, p in zip(atoms, probs, strict=True):
-        x = float(np.clip(hyperbolic(shift + scale * inverse_hyperbolic(atom)), -cfg.bins_max, cfg.bins_max))
-        out += p * np.maximum(0, 1 - np.abs(x - atoms) / (atoms[1] - atoms[0]))
-    return out
+    to_raw = inverse_hyperbolic if cfg.spacing == "even" else float
+    return sum(p * two_hot(cfg, shift + scale * to_raw(atom)) for atom, p in zip(atoms_of(cfg), probs, strict=True))
 
 
 def sc_loss(cfg, muesli, live, target, outputs, end, end_value, scale):

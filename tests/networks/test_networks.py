@@ -53,7 +53,7 @@ LATENTS = {  # shapes of e and z
 
 
 def make(network, spec=SPEC, **muesli):
-    config = Config(env="any", network=network, muesli=MuesliConfig(bins=BINS, bins_max=10.0, **muesli))
+    config = Config(env="any", network=network, muesli=MuesliConfig(bins=BINS, value_max=10.0, **muesli))
     return make_model(config, spec)
 
 

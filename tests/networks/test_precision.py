@@ -41,7 +41,7 @@ def standard_promotion():
 def model_of(kind, precision):
     network = read_network({"kind": kind, "head_width": 16, "precision": precision} | OPTIONS[kind])
     return make_model(
-        Config(env="any", network=network, muesli=MuesliConfig(bins=11, bins_max=5.0, reconstruct=1)), SPEC
+        Config(env="any", network=network, muesli=MuesliConfig(bins=11, value_max=5.0, reconstruct=1)), SPEC
     )
 
 

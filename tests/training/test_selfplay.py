@@ -21,7 +21,7 @@ SMALL = {
         "env_steps": 160, "num_envs": 2, "sequence_length": 8, "batch_sequences": 2, "replay_share": 0.0,
         "log_points": 5,
     },
-    "muesli": {"returns": "vtrace", "unroll": 2, "bins": 5, "bins_max": 2.0, "num_action_samples": 0},
+    "muesli": {"returns": "vtrace", "unroll": 2, "bins": 5, "value_max": 2.0, "num_action_samples": 0},
     "sc": {"update": "none"},
     "hyper": {"learning_rate": 0.1, "discount": 1.0, "target_rate": 0.5},
 }  # fmt: skip
