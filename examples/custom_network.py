@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc import Config, EnvSpec, Model, Params, load, make_train
-from purejax_sc.agent.transforms import from_logits, make_support
+from purejax_sc.agent.transforms import from_logits
 from purejax_sc.envs import make_env
 
 WIDTH = 64
@@ -43,7 +43,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         return z, scalar.apply(reward, z)
 
     heads = {"value": scalar.apply, "root_value": scalar.apply, "policy": policy.apply, "root_policy": policy.apply}
-    decode = partial(from_logits, support=make_support(config.muesli))  # logits to numbers
+    decode = partial(from_logits, support=config.muesli.support)  # logits to numbers
     return Model(init, lambda batch_size: (), encode, lambda params, e: e, step, decode=decode, **heads)
 
 

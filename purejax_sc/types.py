@@ -199,7 +199,7 @@ class Gates(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Debiased moving means, of what `muesli.advantage_moments` gives.
+    """Debiased moving means, of what `losses.advantage_moments` gives.
 
     nu: [3] running means.   decay_product: beta^n after n updates.
     """

@@ -164,7 +164,7 @@ def make_targets(
         g = batch.reward + discount_t * v_next
 
     adv = g - v[:-1]  # N3: the baseline is the target network's value
-    products = advantage_moments(adv, q_taken - v_q[:-1], rho, masks.valid)
+    products = losses.advantage_moments(adv, q_taken - v_q[:-1], rho, masks.valid)
     moment = transforms.update_moment(state.moment, transforms.device_mean(products, axis), hyper.moment_decay)
     square, product, model_square = transforms.moment_means(moment)
     sigma = jnp.sqrt(square + MOMENT_EPSILON)
@@ -182,17 +182,6 @@ def make_targets(
     means = {"rho": rho, "value_target": value, "adv_clipped": clipped}
     metrics = {"sigma": sigma, "slope": slope} | {name: masked_mean(x, *masks.valid) for name, x in means.items()}
     return jax.tree.map(jax.lax.stop_gradient, (Targets(policy[:-1], value, adv / sigma), moment, metrics))
-
-
-def advantage_moments(adv: Array, model_adv: Array, rho: Array, valid: Counted) -> Array:
-    """Average [3] adv^2, model_adv adv and model_adv^2 over the roots [T, B] (N13).
-
-    adv: G - v of the action taken.   model_adv: q - E_pi[q] of it, by the model, whose error G - v does not share. So
-    the quotient of the last two is the slope by which model_adv predicts adv: 1 of a perfect model, 0 of noise.
-    """
-    weight = jnp.minimum(1.0, rho)
-    products = jnp.stack([adv**2, weight * model_adv * adv, weight * model_adv**2])
-    return jax.vmap(masked_mean, (0, None, None))(products, *valid)
 
 
 def _log_prior(log_target: Array, batch: Sequence, hyper: Hyper) -> Array:
@@ -263,10 +252,9 @@ def grounded_loss(
     out_v0 = model.root_value(params.root_value, e)
     out = unroll(cfg, model, params, e, batch.action, logits.shape[-1])
     v_target, r_target, pi_target = _unroll_targets(cfg, batch, targets, masks, logits, gamma)
-    support = transforms.make_support(cfg)
 
     def categorical(out: Array, target: Array) -> Array:
-        return losses.cross_entropy(out, transforms.to_categorical(flat(target), support))
+        return losses.cross_entropy(out, transforms.to_categorical(flat(target), cfg.support))
 
     # One number per root [M], or per model step and root [K * M], until the means below.
     rho = transforms.importance_ratio(jax.nn.log_softmax(logits), batch.logits, batch.action)
@@ -368,7 +356,7 @@ def sc_loss(
     gates = cfg.gates if hyper.gates is None else hyper.gates
     errors = sc_errors(model, params, rollout, gamma, gates, include_last=cfg.include_last)
     mean = jax.vmap(lambda x: masked_mean(x, *live))  # [n, M] -> [n]
-    distance = consistency.sc_distance(cfg.loss, model, errors, transforms.make_support(config.muesli))
+    distance = consistency.sc_distance(cfg.loss, model, errors, config.muesli.support)
     loss = jnp.mean(mean(distance))  # L3: over k
     td = mean(jnp.abs(jax.vmap(model.decode)(errors.prediction) - errors.target))
     return loss, {"loss_sc": loss} | {f"sc_error_{k + 1}": td[k] for k in range(td.shape[0])}

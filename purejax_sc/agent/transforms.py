@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from purejax_sc.config import MuesliConfig
 from purejax_sc.types import Array, Moment, Scalar, Tree
 
 EPSILON = 1e-3  # slope of the linear part of h; keeps its inverse Lipschitz (Pohlen et al. 2018, MuZero)
@@ -50,17 +49,17 @@ class Support(NamedTuple):
     to_raw: Callable[[Array], Array]
 
 
-def make_support(cfg: MuesliConfig) -> Support:
-    """Build the support of `cfg.bins` atoms from -value_max to value_max, by `cfg.spacing`.
+def make_support(spacing: str, bins: int, value_max: float) -> Support:
+    """Build the support of `muesli.spacing`, from -value_max to value_max.
 
     even:   evenly spaced in transformed units, as in the paper (N8).
     symexp: raw numbers, SYMEXP_UNIT sign(u) (exp|u| - 1) of evenly spaced u (after Hafner et al. 2023): the spacing is
             a share of the number, so that returns of any scale are told apart, and means are those of the raw numbers.
     """
-    grid = (2 * np.arange(cfg.bins) - (cfg.bins - 1)) / (cfg.bins - 1)  # from -1 to 1, exactly symmetric
-    if cfg.spacing == "even":
-        return Support((cfg.value_max * grid).astype(np.float32), signed_hyperbolic, signed_parabolic)
-    u = np.log1p(cfg.value_max / SYMEXP_UNIT) * grid
+    grid = (2 * np.arange(bins) - (bins - 1)) / (bins - 1)  # from -1 to 1, exactly symmetric
+    if spacing == "even":
+        return Support((value_max * grid).astype(np.float32), signed_hyperbolic, signed_parabolic)
+    u = np.log1p(value_max / SYMEXP_UNIT) * grid
     atoms = SYMEXP_UNIT * np.sign(u) * np.expm1(np.abs(u))
     return Support(atoms.astype(np.float32), lambda x: x, lambda x: x)
 

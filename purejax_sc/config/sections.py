@@ -105,13 +105,13 @@ _AS_GATES = GetPydanticSchema(  # three numbers are read as Gates
 class Hyper(NamedTuple):
     """Numbers that may be traced, hence swept by `vmap`. No Python branch may depend on them."""
 
-    learning_rate: NonNegative = 3e-4
+    learning_rate: NonNegative = 2e-3
     """Of Adam; decays linearly to 0 over training."""
-    discount: Fraction = 0.995
+    discount: Fraction = 0.99
     """gamma; the sign of a two-player game comes from the environment."""
     lambda_: Fraction = 0.95
     """L5: Retrace's or V-trace's trace on real data."""
-    target_rate: Fraction = 0.1
+    target_rate: Fraction = 0.05
     """alpha_target: share of the online network that the target network takes over per update."""
     pg_weight: NonNegative = 3.0
     """Weight of the policy gradient; 0 turns it off ("Muesli-MPO")."""
@@ -135,7 +135,7 @@ class Hyper(NamedTuple):
     """Divides the advantages before the clip: the lower, the further CMPO moves the policy."""
     prior_behaviour: Fraction = 0.03
     """Share of the behaviour policy in the CMPO prior."""
-    prior_uniform: Fraction = 0.003
+    prior_uniform: Fraction = 0.03
     """Share of the uniform policy in the CMPO prior."""
     moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99
     """beta_var: decay of the moving second moment by which advantages are divided."""
@@ -156,9 +156,9 @@ class MuesliConfig(Section):
     """K: steps of the model along the real actions."""
     returns: Literal["retrace", "vtrace"] = "retrace"
     """How returns are corrected for the policy that acted."""
-    num_action_samples: Natural = 16
+    num_action_samples: Natural = 0
     """Actions per state from which CMPO and Retrace's expected q are estimated; 0: exact sums over all actions."""
-    bins: Annotated[int, Field(ge=3, le=MOST)] = 201
+    bins: Annotated[int, Field(ge=3, le=MOST)] = 101
     """Atoms of the distributions of value and reward."""
     value_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10_000.0
     """They lie between -value_max and value_max: raw numbers, or with spacing=even transformed units."""
@@ -175,11 +175,16 @@ class MuesliConfig(Section):
     legal: bool = False
     """N12: states of the model say which actions are legal, and search and imagination keep to those."""
 
+    @property
+    def support(self) -> Any:
+        """The `agent.transforms.Support` of rewards and values."""
+        return resolve("purejax_sc.agent.transforms:make_support")(self.spacing, self.bins, self.value_max)
+
 
 class ScConfig(Section):
     """Self-consistency. With update=none the rest has no effect: it is that of the updates it is compared with."""
 
-    update: Annotated[str, names_row("sc.update", UPDATES, "none")] = "direct"
+    update: Annotated[str, names_row("sc.update", UPDATES, "none")] = "none"
     """Where the gradients of self-consistency flow; none is the Muesli baseline."""
     unroll: Annotated[Repeats, Needs(("sc.update",))] = 3
     """K: imagined steps."""
@@ -238,8 +243,6 @@ def family_of(env: str) -> Family | None:
 class EnvOptions(Section):
     """Options that only some environments have; setting one that the environment lacks is refused."""
 
-    sticky_actions: Fraction = 0.0
-    """MinAtar: probability that the previous action is repeated (0.1 in the original)."""
     states: Positive | None = None
     """garnet: |S|, 20 in the paper."""
     actions: Positive | None = None
@@ -294,15 +297,15 @@ Steps = Annotated[int, Field(gt=0, lt=2**63)]  # of the environment
 class TrainConfig(Section):
     """Sizes of a run and of its batches."""
 
-    env_steps: Steps = 1_000_000
+    env_steps: Steps = 200_000
     """Environment steps of each seed."""
-    num_envs: Positive = 32
+    num_envs: Positive = 8
     """Environments that act side by side, for each seed."""
-    sequence_length: Positive = 30
+    sequence_length: Positive = 16
     """Transitions per sequence."""
-    batch_sequences: Positive = 60
+    batch_sequences: Positive = 16
     """Sequences in a batch."""
-    replay_share: Fraction = 52 / 60
+    replay_share: Fraction = 0.5
     """Share of a batch that is replayed; the rest is fresh."""
     log_points: Positive = 100
     """Rows per seed in metrics.csv, beside an early one."""
@@ -361,7 +364,7 @@ class NetworkConfig(Section):
 
     kind: Annotated[str, WithJsonSchema({"enum": [*KINDS, "module:name"]})]
     """The kind of network, or module:name of a kind of your own."""
-    head_width: Natural = 128
+    head_width: Natural = 0
     """Hidden layer of each head; 0 for linear heads."""
     reads: tuple[Natural, ...] | None = None
     """Planes of the observation, which are its last axis, that the network reads, in this order; null for all."""

@@ -1,6 +1,6 @@
 """Adapter for gymnax (1.x): every registered environment with discrete actions."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,16 +34,14 @@ def make(config: Config) -> Env:
 def make_gymnax(name: str, options: EnvOptions) -> Env:
     """A registered gymnax environment as an `Env`. Raises ConfigError for options it lacks and for continuous actions.
 
-    MinAtar games have gymnax's minimal action sets and, unlike the original, no sticky actions unless asked for.
+    MinAtar games have gymnax's minimal action sets and, unlike the original, no sticky actions.
     """
-    is_minatar = name.endswith("-MinAtar")
-    check_options(f"gymnax/{name}", options, ("sticky_actions",) if is_minatar else ())
+    check_options(f"gymnax/{name}", options, ())
     with lenient_promotion():
         environment, params = gymnax.make(name)
     if not isinstance(environment.action_space(params), spaces.Discrete):
         raise ConfigError(f"env='gymnax/{name}' has continuous actions, but the agent needs discrete actions")
-    env = from_gymnax(environment, params, jnp.bool_ if is_minatar else jnp.float32)
-    return with_sticky_actions(env, options.sticky_actions) if options.sticky_actions else env
+    return from_gymnax(environment, params, jnp.bool_ if name.endswith("-MinAtar") else jnp.float32)
 
 
 def from_gymnax(environment: Any, params: Any = None, obs_dtype: Any = jnp.float32) -> Env:
@@ -87,31 +85,3 @@ def from_gymnax(environment: Any, params: Any = None, obs_dtype: Any = jnp.float
         return without_weak_types(state), show(obs, reward, terminated, truncated)
 
     return Env(spec, init, step)
-
-
-class StickyState(NamedTuple):
-    """env: the inner environment's state. last_action: int32, the action executed last."""
-
-    env: Tree
-    last_action: Array
-
-
-def with_sticky_actions(env: Env, probability: float) -> Env:
-    """With `probability`, execute the action executed last instead of the one given (MinAtar's rule).
-
-    As in the original the last action starts as 0 (no-op), so the first action of an episode may be replaced
-    by it. The original carries the last action over to the next episode; here an episode depends on its key alone.
-    """
-
-    def init(key: Key, shared: Tree) -> tuple[StickyState, Step]:
-        state, step = env.init(key, shared)
-        return StickyState(state, jnp.zeros((), jnp.int32)), step
-
-    def step(key: Key, state: StickyState, action: Array) -> tuple[StickyState, Step]:
-        key_stick, key_env = jax.random.split(key)
-        sticks = jax.random.bernoulli(key_stick, probability)
-        action = jnp.where(sticks, state.last_action, action).astype(jnp.int32)
-        env_state, shown = env.step(key_env, state.env, action)
-        return StickyState(env_state, action), shown
-
-    return env._replace(init=init, step=step)

@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent.transforms import from_logits, make_support
+from purejax_sc.agent.transforms import from_logits
 from purejax_sc.config import Config, ConfigError, MuesliConfig
 from purejax_sc.config.sections import kind_of
 from purejax_sc.networks.parts import LinearDecoder, Parts
@@ -64,7 +64,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         policy=lambda params, z: policy(params, parts.read(z))[:, : spec.num_actions],
         root_value=scalar,
         root_policy=root_policy,
-        decode=partial(from_logits, support=make_support(config.muesli)),
+        decode=partial(from_logits, support=config.muesli.support),
         reconstruct=decoder and partial(_reconstruct, parts, decoder),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
         rules=policy_and_legal if config.muesli.legal else None,

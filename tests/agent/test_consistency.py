@@ -11,11 +11,10 @@ from helpers.table_models import with_rules
 
 from purejax_sc.agent import consistency, losses, transforms
 from purejax_sc.agent.consistency import UPDATES, Gates, Rollout
-from purejax_sc.config import MuesliConfig
 from purejax_sc.types import Model, Params
 
 BINS = 21  # spacing 1/4 in transformed units, so no test number lies on an atom
-SUPPORT = transforms.make_support(MuesliConfig(bins=BINS, value_max=2.5, spacing="even"))
+SUPPORT = transforms.make_support("even", BINS, 2.5)
 LATENT, ACTIONS, ROOTS = 4, 3, 6
 
 

@@ -43,17 +43,17 @@ def test_transforms_have_the_right_slope_at_zero():
 
 def even(bins, value_max):
     """The paper's support."""
-    return transforms.make_support(MuesliConfig(bins=bins, value_max=value_max, spacing="even"))
+    return transforms.make_support("even", bins, value_max)
 
 
-SYMEXP = transforms.make_support(MuesliConfig(bins=5, value_max=0.08, spacing="symexp"))  # 0.01 (3^|i| - 1)
+SYMEXP = transforms.make_support("symexp", 5, 0.08)  # 0.01 (3^|i| - 1)
 
 
 def test_atoms_of_both_spacings():
     np.testing.assert_array_equal(even(5, 2.0).atoms, [-2, -1, 0, 1, 2])
     np.testing.assert_allclose(SYMEXP.atoms, [-0.08, -0.02, 0, 0.02, 0.08], rtol=1e-6)
     default = MuesliConfig()
-    atoms = transforms.make_support(default).atoms
+    atoms = default.support.atoms
     np.testing.assert_allclose(atoms, references.atoms_of(default), rtol=1e-5)
     np.testing.assert_array_equal(atoms, -atoms[::-1])  # so that a uniform head says exactly 0
 
@@ -73,7 +73,7 @@ def test_two_hot_clips_at_the_ends():
     np.testing.assert_array_equal(transforms.two_hot(x, even(5, 2.0).atoms), np.eye(5)[[0, 0, 4, 4]])
 
 
-@pytest.mark.parametrize("support", [even(601, 300.0), even(8, 3.0), transforms.make_support(MuesliConfig())])
+@pytest.mark.parametrize("support", [even(601, 300.0), even(8, 3.0), MuesliConfig().support])
 def test_two_hot_is_a_distribution_with_mean_x(support):
     top = float(support.atoms[-1])
     x = np.random.default_rng(0).uniform(-top, top, (4, 25))
@@ -127,7 +127,7 @@ def test_shift_categorical_equals_the_slow_loop(spacing):
     rng, cfg = np.random.default_rng(0), MuesliConfig(bins=21, value_max=2.5, spacing=spacing)
     probs, shift, scale = rng.dirichlet(np.ones(21), 6), rng.normal(size=6), rng.uniform(-1, 1, 6)
     inputs = (jnp.asarray(x, jnp.float32) for x in (probs, shift, scale))
-    out = transforms.shift_categorical(*inputs, transforms.make_support(cfg))
+    out = transforms.shift_categorical(*inputs, cfg.support)
     for i in range(6):
         np.testing.assert_allclose(out[i], references.projected(cfg, probs[i], shift[i], scale[i]), atol=1e-5)
 
@@ -146,7 +146,7 @@ def test_shift_categorical_passes_gradients_to_everything():
     np.testing.assert_allclose(grads[1:], [probs @ slope, probs @ (slope * x)], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("support", [even(601, 300.0), transforms.make_support(MuesliConfig())])
+@pytest.mark.parametrize("support", [even(601, 300.0), MuesliConfig().support])
 def test_from_logits_inverts_to_categorical(support):
     x = jnp.array([-60.0, -1.0, -0.004, 0.0, 0.3, 2.0, 90.0])
     back = transforms.from_logits(jnp.log(transforms.to_categorical(x, support) + 1e-30), support)

@@ -53,7 +53,7 @@ def test_override_through_a_value_is_refused() -> None:
         ({"trian": {}}, "did you mean 'train'"),
         ({"hyper": {"sc_wieght": 1.0}}, "did you mean 'hyper.sc_weight'"),
         ({"sc": {"zzz": 1}}, "known: update, unroll"),
-        ({"env_options": {"sticky": 0.1}}, "env_options.sticky"),
+        ({"env_options": {"state": 5}}, "env_options.states"),
     ],
 )
 def test_unknown_keys_are_refused_with_the_nearest(tree: dict, words: str) -> None:
@@ -86,11 +86,11 @@ def test_negative_weights_are_refused(weight: str) -> None:
     [
         ({"train": {"replay_share": 1.0}}, "leaves no fresh sequence"),
         ({"train": {"num_envs": 3, "batch_sequences": 4, "replay_share": 0.5}}, "set train.num_envs=2"),
-        ({"train": {"num_envs": 8}, "replay": {"capacity": 100}}, "set replay.capacity=1800"),
+        ({"train": {"num_envs": 8}, "replay": {"capacity": 100}}, "set replay.capacity=256"),
         ({"train": {"num_envs": 8, "sequence_length": 4}}, "muesli.unroll=5 is longer"),
-        ({"train": {"num_envs": 8}, "sc": {"unroll": 0}}, "sc.unroll=0"),
-        ({"train": {"num_envs": 8}, "sc": {"unroll": 1}}, "set sc.unroll=2"),
-        ({"train": {"num_envs": 8}, "sc": {"policy": "original", "unroll": 31}}, "lower sc.unroll"),
+        ({"train": {"num_envs": 8}, "sc": {"update": "direct", "unroll": 0}}, "sc.unroll=0"),
+        ({"train": {"num_envs": 8}, "sc": {"update": "direct", "unroll": 1}}, "set sc.unroll=2"),
+        ({"train": {"num_envs": 8}, "sc": {"update": "direct", "policy": "original", "unroll": 31}}, "lower sc.unroll"),
         ({"train": {"num_envs": 8}, "hyper": {"prior_behaviour": 0.9, "prior_uniform": 0.2}}, "above 1"),
         ({"train": {"num_envs": 8}, "muesli": {"legal": True}}, "where actions are always legal: leave it out"),
     ],

@@ -14,7 +14,7 @@ from helpers import probe_envs
 from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs import base, env_names, garnet, make_env
 from purejax_sc.envs.garnet import make_garnet, sample_garnet
-from purejax_sc.envs.gymnax import from_gymnax, names, with_sticky_actions
+from purejax_sc.envs.gymnax import from_gymnax, names
 from purejax_sc.types import Env, EnvSpec, Step
 
 
@@ -211,26 +211,6 @@ def test_deep_sea_terminates_after_size_steps_though_gymnax_says_both():
     np.testing.assert_array_equal(stats.length_sum, [*[0] * 7, 8] * 2)
 
 
-def test_sticky_actions_repeat_the_executed_action_with_their_probability():
-    # The inner environment shows the action that it executed.
-    def inner(action):
-        obs = jnp.asarray(action, jnp.float32).reshape(1)
-        one, zero = jnp.float32(1), jnp.float32(0)
-        return action, Step(obs, jnp.ones(3, bool), zero, one, jnp.array(False), jnp.int32(0), {})
-
-    spec = EnvSpec(num_actions=3, obs_shape=(1,), obs_dtype=jnp.dtype(jnp.float32), two_player=False)
-    plain = Env(spec, lambda key, pool: inner(jnp.zeros((), jnp.int32)), lambda key, state, action: inner(action))
-    env, num_steps = with_sticky_actions(plain, 0.25), 4000
-    given = 1 + np.arange(num_steps)  # every action is new, so a repeat is recognised
-    _, states, *_ = played(env, given[:, None])
-    executed = np.asarray(states.obs.frame[:, 0, 0])
-    before = np.concatenate([[0], executed[:-1]])
-    repeated = executed == before
-    np.testing.assert_array_equal(executed[~repeated], given[~repeated])
-    assert abs(repeated.mean() - 0.25) < 0.03  # standard error 0.007
-    np.testing.assert_array_equal(states.obs.prev_action[:, 0], given)  # what the agent asked for, not what was done
-
-
 @jax.numpy_dtype_promotion("standard")
 def test_listed_gymnax_environments_are_those_with_discrete_actions():
     registered = [name for name in gymnax.registered_envs if not name.startswith("MNIST")]  # that one downloads
@@ -298,8 +278,7 @@ def test_garnet_never_terminates_and_is_truncated():
         ("pgx/kuhn_poker", {}, ["unknown env 'pgx/kuhn_poker'"]),  # cards are hidden
         ("pgx/go_9x9", {"states": 9}, ["env_options.states=9", "pgx/go_9x9", "it has none"]),
         ("atari/Pong", {}, ["runs on the host"]),
-        ("gymnax/CartPole-v1", {"sticky_actions": 0.1}, ["env_options.sticky_actions=0.1", "gymnax/CartPole-v1"]),
-        ("garnet", {"sticky_actions": 0.1}, ["env_options.sticky_actions=0.1", "mdp_seed"]),
+        ("gymnax/CartPole-v1", {"states": 5}, ["env_options.states=5", "gymnax/CartPole-v1"]),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_line(name, options, words):

@@ -53,7 +53,8 @@ LATENTS = {  # shapes of e and z
 
 
 def make(network, spec=SPEC, **muesli):
-    config = Config(env="any", network=network, muesli=MuesliConfig(bins=BINS, value_max=10.0, **muesli))
+    options = MuesliConfig(bins=BINS, value_max=10.0, spacing="even", **muesli)
+    config = Config(env="any", network=network, muesli=options)
     return make_model(config, spec)
 
 
@@ -405,7 +406,7 @@ def test_start_of_the_lstm_model_is_a_cell_and_its_tanh(impala):
 def test_full_size_impala_network_has_the_papers_shapes():
     network = network_of(kind="impala", width=512, model_width=1024, channels=(64, 128, 128, 64), head_width=128)
     spec = EnvSpec(num_actions=18, obs_shape=(96, 96, 3), obs_dtype=np.dtype("uint8"), two_player=False)
-    model = make_model(Config(env="any", network=network), spec)
+    model = make_model(Config(env="any", network=network, muesli=MuesliConfig(bins=601)), spec)
     params = jax.eval_shape(model.init, jax.random.key(0))
     shapes = jax.tree.map(lambda x: x.shape, params._asdict())
     torso, lstm = (shapes["encoder"]["params"][name] for name in ("torso", "lstm"))
