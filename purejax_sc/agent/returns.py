@@ -11,27 +11,6 @@ import jax.numpy as jnp
 from purejax_sc.types import Array, Scalar
 
 
-def lambda_returns(r_t: Array, discount_t: Array, v_t: Array, lambda_: Scalar) -> Array:
-    """Compute lambda-returns, G = r + discount ((1 - lambda) v + lambda G').
-
-    Args:
-      r_t, discount_t, v_t: [T, ...] reward and discount of each step and value of the state that it reached.
-      lambda_: scalar in [0, 1]; 0 is one-step TD, 1 bootstraps only from v_t[-1].
-
-    Returns:
-      [T, ...] returns for the states at t-1.
-    """
-    chex.assert_equal_shape([r_t, discount_t, v_t])
-    chex.assert_type([r_t, discount_t, v_t], float)
-
-    def step(g: Array, x: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        r, discount, v = x
-        g = r + discount * ((1.0 - lambda_) * v + lambda_ * g)
-        return g, g
-
-    return jax.lax.scan(step, v_t[-1], (r_t, discount_t, v_t), reverse=True)[1]
-
-
 def retrace(r_t: Array, discount_t: Array, v_t: Array, q_t: Array, rho_t: Array, lambda_: Scalar) -> Array:
     """Compute Retrace (Munos et al. 2016): G = r + discount (v + c (G' - q)), c = lambda min(1, rho).
 

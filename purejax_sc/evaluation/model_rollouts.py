@@ -236,7 +236,8 @@ def _outcomes(
     # where an episode was cut, the root value stands for all that would have followed
     reward = jnp.where(acted, played.reward, v)
     discount = jnp.where(acted, config.hyper.discount * played.discount, 0.0)
-    return_to_go = returns.lambda_returns(reward, discount, v, 1.0)
+    v_t = jnp.concatenate([v[1:], v[-1:]])
+    return_to_go = returns.vtrace(v, v_t, reward, discount, jnp.ones_like(v), 1.0)
 
     def known(x: Array, beyond: Array) -> Array:
         """x [K, T, N] inside the episode, `beyond` after its end, NaN beyond a cut."""

@@ -9,11 +9,11 @@ from helpers import references
 from purejax_sc.agent import returns
 
 SHAPES = [(1,), (4, 2, 3)]
-FUNCTIONS = ["lambda_returns", "retrace", "vtrace"]
+FUNCTIONS = ["retrace", "vtrace"]
 
 
 def batch(shape, seed=0):
-    """Arguments of all three functions on one random stream [T, ...]: rewards, signed discounts with zeros, ..."""
+    """Arguments of both functions on one random stream [T, ...]: rewards, signed discounts with zeros, ..."""
     rng = np.random.default_rng(seed)
     x = {name: rng.normal(size=shape) for name in ("r_t", "v_tm1", "v_t", "q_tm1")}
     x["discount_t"] = rng.choice([0.0, -0.9, 0.5, 0.99], shape)
@@ -23,7 +23,6 @@ def batch(shape, seed=0):
 
 def arguments(name, x, lambda_):
     return {
-        "lambda_returns": (x["r_t"], x["discount_t"], x["v_t"], lambda_),
         "retrace": (x["r_t"], x["discount_t"], x["v_t"], x["q_tm1"][1:], x["rho_tm1"][1:], lambda_),
         "vtrace": (x["v_tm1"], x["v_t"], x["r_t"], x["discount_t"], x["rho_tm1"], lambda_),
     }[name]
@@ -47,17 +46,6 @@ def test_shapes_that_do_not_fit_are_refused(name):
     x["r_t"] = x["r_t"][:, :1]
     with pytest.raises(AssertionError):
         getattr(returns, name)(*arguments(name, x, 0.7))
-
-
-def test_lambda_returns_on_paper():
-    # discount 1/2, rewards 1, 0, 1, values 2, 4, 8; backwards from the last:
-    r, d, v = jnp.array([1.0, 0.0, 1.0]), jnp.full(3, 0.5), jnp.array([2.0, 4.0, 8.0])
-    # lambda 1: 1 + 8/2 = 5;  0 + 5/2 = 2.5;  1 + 2.5/2 = 2.25
-    np.testing.assert_allclose(returns.lambda_returns(r, d, v, 1.0), [2.25, 2.5, 5.0])
-    # lambda 0: 1 + 2/2;  0 + 4/2;  1 + 8/2
-    np.testing.assert_allclose(returns.lambda_returns(r, d, v, 0.0), [2.0, 2.0, 5.0])
-    # lambda 1/2: 5;  (4 + 5) / 4 = 2.25;  1 + (2 + 2.25) / 4 = 2.0625
-    np.testing.assert_allclose(returns.lambda_returns(r, d, v, 0.5), [2.0625, 2.25, 5.0])
 
 
 def test_retrace_on_paper():
@@ -84,14 +72,13 @@ def test_negative_discounts_alternate_the_view():
     # A win of the last of three movers; lambda 0.99: 1;  -0.99 * 1;  -0.99 * -0.99
     r, d, zero, one = jnp.array([0.0, 0.0, 1.0]), jnp.array([-1.0, -1.0, 0.0]), jnp.zeros(3), jnp.ones(3)
     np.testing.assert_allclose(returns.vtrace(zero, zero, r, d, one, 0.99), [0.9801, -0.99, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(returns.lambda_returns(r, d, zero, 0.99), [0.9801, -0.99, 1.0], rtol=1e-6)
     np.testing.assert_allclose(returns.retrace(r, d, zero, zero[1:], one[1:], 0.99), [0.9801, -0.99, 1.0], rtol=1e-6)
 
 
 def test_retrace_on_policy_with_q_equal_to_v_is_the_lambda_return():
     x = batch((6, 3))
     on_policy = returns.retrace(x["r_t"], x["discount_t"], x["v_t"], x["v_t"][:-1], np.ones((5, 3), np.float32), 0.7)
-    expected = returns.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], 0.7)
+    expected = references.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], 0.7)
     np.testing.assert_allclose(on_policy, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -100,7 +87,7 @@ def test_vtrace_on_policy_is_the_lambda_return():
     x = batch((6, 3))
     v_tm1 = np.concatenate([x["v_tm1"][:1], x["v_t"][:-1]])
     on_policy = returns.vtrace(v_tm1, x["v_t"], x["r_t"], x["discount_t"], np.ones((6, 3), np.float32), 0.7)
-    expected = returns.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], 0.7)
+    expected = references.lambda_returns(x["r_t"], x["discount_t"], x["v_t"], 0.7)
     np.testing.assert_allclose(on_policy, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -115,7 +102,6 @@ def test_gradients_flow(name):
 
     # Step t counts discount^t c^t, times the ratio of its own delta in V-trace: (1/4)^t, c = 1/2.
     expected = {
-        "lambda_returns": 0.5 ** np.arange(4.0),
         "retrace": 0.25 ** np.arange(4.0),
         "vtrace": 0.5 * 0.25 ** np.arange(4.0),
     }[name]
