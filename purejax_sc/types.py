@@ -13,6 +13,8 @@ Key = jax.Array  # a typed key from `jax.random.key`
 Tree = Any  # a pytree of arrays
 Scalar = Array | float  # a number that may be traced
 
+PRNG = "threefry2x32"  # of every key from a seed: with others, rows under `vmap` differ from single runs
+
 
 class EnvSpec(NamedTuple):
     """What a network and a learner must know about an environment. Python values: static."""

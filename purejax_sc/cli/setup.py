@@ -50,16 +50,19 @@ def refusals() -> Iterator[None]:
 
 
 @contextmanager
-def work(cure: str, stays: str = "", all_cores: bool = False) -> Iterator[None]:
+def work(cure: str, stays: str = "", all_cores: bool = False, alone: bool = True) -> Iterator[None]:
     """Context manager around all that computes: set JAX up, and turn what a user can do something about into one line.
 
     cure:      what to lower where there is not enough memory.
     stays:     what the line after Ctrl-C says about the work that was done.
     all_cores: let what is independent run side by side on the cores of a CPU.
+    alone:     no other processes are to be joined, before which nothing may ask for devices.
     """
     try:
         with refusals():
             _prepare_jax(all_cores)
+            if alone:
+                _check_devices()
             yield
     except MemoryError:
         raise UserError(f"out of memory: lower {cure}") from None
@@ -110,6 +113,9 @@ def _prepare_jax(all_cores: bool) -> None:
         os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}"  # read when JAX meets its devices
     import jax
 
+    from purejax_sc.training.compiled import check_settings
+
+    check_settings()
     # what cannot be kept or read again is compiled again, without a word
     warnings.filterwarnings("ignore", message="Error (writing|reading) persistent compilation cache")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -117,3 +123,14 @@ def _prepare_jax(all_cores: bool) -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
     if all_cores and jax.config.values["jax_num_cpu_devices"] < 0:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+
+
+def _check_devices() -> None:
+    """Raise UserError where JAX finds no device of the platforms that it was told."""
+    import jax
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError):  # the latter for CUDA without its plugin
+        wanted = os.environ.get("JAX_PLATFORMS")
+        raise UserError(f"JAX_PLATFORMS={wanted}: JAX finds no such device here: unset it, or set cpu") from None

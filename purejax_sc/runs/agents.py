@@ -20,7 +20,7 @@ from purejax_sc.envs import network_spec
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.directory import CHECKPOINTS, OLDER
-from purejax_sc.types import LearnerState, Params
+from purejax_sc.types import PRNG, LearnerState, Params
 
 FILE = "agent.npz"
 _PACKAGE = Path(__file__).parent.parent
@@ -114,7 +114,7 @@ def _config(directory: Path, read: Callable[[], Config]) -> Config:
 def _shapes(config: Config, rows: int) -> LearnerState:
     spec = network_spec(config)
     learner = muesli.make_learner(config, networks.make_model(config, spec), spec)
-    shapes = jax.eval_shape(learner.init, jax.random.key(0))
+    shapes = jax.eval_shape(learner.init, jax.random.key(0, impl=PRNG))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((rows, *x.shape), x.dtype), shapes)
 
 

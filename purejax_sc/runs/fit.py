@@ -25,7 +25,7 @@ from purejax_sc.runs.directory import Run, claim, difference, read_summary, star
 from purejax_sc.runs.interrupts import stop_requests
 from purejax_sc.runs.logging import RunLog
 from purejax_sc.training import distributed, sebulba
-from purejax_sc.training.compiled import Point, Program, chunk_sizes, log_metrics
+from purejax_sc.training.compiled import Point, Program, check_settings, chunk_sizes, log_metrics
 from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
 from purejax_sc.training.train_state import AnyState, check_num_seeds
 from purejax_sc.types import Gates
@@ -185,7 +185,7 @@ def _save(work: _Work, done: int, states: AnyState, run_seconds: float, facts: d
         log.save_metrics()  # first: a checkpoint never knows more than metrics.csv
         share = len(run.seeds) / work.layout.wanted
         program = [os.path.relpath(other.out, run.out) for other in work.runs]
-        manifest = {"run_seconds": run_seconds * share, "metrics": log.digest, "program": program}
+        manifest = {"run_seconds": run_seconds * share, "metrics": log.digest, "program": program, "jax": _settings()}
         whole = rows == slice(0, work.layout.rows)
         own = states if whole else jax.tree.map(lambda x, rows=rows: x[rows], states)
         checkpoint.save(run, done, own, manifest)
@@ -202,12 +202,21 @@ def _find(runs: Sequence[Run], session: Session) -> list[Facts] | None:
         key = difference(from_tree(facts["config"]), run.config)
         if key:
             raise RunError(f"the checkpoints in {run.out} are of a run with another {key}: use another --out")
+        for name, value in facts.get("jax", {}).items():
+            if _settings()[name] != value:
+                raise RunError(f"{run.out} was trained with {name}={value}: set that to resume it")
         known = facts["seeds"]
         if known != run.seeds:
             raise RunError(
                 f"{run.out} was trained with seeds {known[0]} to {known[-1]}: resume with --seeds {len(known)}"
             )
     return found
+
+
+def _settings() -> dict[str, Any]:
+    """Return the settings of JAX that change numbers, by their environment variables."""
+    names = ("JAX_THREEFRY_PARTITIONABLE", "JAX_DEFAULT_MATMUL_PRECISION")
+    return {name: getattr(jax.config, name.lower()) for name in names}
 
 
 def _restore(work: _Work, found: list[Facts]) -> AnyState:
@@ -226,6 +235,7 @@ def prepare(
     config: Config, seeds: list[int], hypers: list[Hyper], layout: Layout, session: Session
 ) -> Callable[[], Program]:
     """Check everything that can be checked, and return what compiles. Raises ConfigError and RunError."""
+    check_settings()
     check_num_seeds(config, len(seeds))
     if not envs.is_host(config):
         trainer = make_local_trainer(config, layout)
