@@ -20,6 +20,7 @@ from purejax_sc import envs
 from purejax_sc.config import Config, ConfigError, Hyper, from_tree
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
+from purejax_sc.runs.agents import spec_to_tree
 from purejax_sc.runs.checkpoint import Facts
 from purejax_sc.runs.directory import Run, claim, difference, read_summary, start
 from purejax_sc.runs.interrupts import stop_requests
@@ -28,7 +29,7 @@ from purejax_sc.training import distributed, sebulba
 from purejax_sc.training.compiled import Point, Program, check_settings, chunk_sizes, log_metrics
 from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
 from purejax_sc.training.train_state import AnyState, check_num_seeds
-from purejax_sc.types import Gates
+from purejax_sc.types import EnvSpec, Gates
 
 
 class NonFiniteError(RunError):
@@ -114,7 +115,7 @@ def fit(
         session.say(f"compiled in {program.seconds:.1f} s")
         for run in runs:
             distributed.on_first_process(partial(start, run, force))
-        work = _Work(config, runs, layout, program, [RunLog(run) for run in runs], session)
+        work = _Work(config, runs, layout, program, [RunLog(run) for run in runs], session, envs.network_spec(config))
         for log, fact in zip(work.logs, found or (), strict=bool(found)):
             log.resume(fact)  # before anything of the run is written
         facts = {"command": session.command, "compile_seconds": program.seconds, "memory": program.memory}
@@ -139,6 +140,7 @@ class _Work(NamedTuple):
     program: Program
     logs: list[RunLog]
     session: Session
+    spec: EnvSpec
 
     @property
     def rows(self) -> list[slice]:
@@ -149,7 +151,7 @@ class _Work(NamedTuple):
 
 def _loop(work: _Work, found: list[Facts] | None, facts: dict[str, Any], strict: bool) -> None:
     """Train to the end, or to the first log point after a request to stop, which raises KeyboardInterrupt."""
-    config, _, _, program, logs, session = work
+    config, _, _, program, logs, session, _ = work
     seeds = [seed for run in work.runs for seed in run.seeds]
     states = _restore(work, found) if found else program.init()
     done = saved = found[0]["iterations"] if found else 0
@@ -185,7 +187,8 @@ def _save(work: _Work, done: int, states: AnyState, run_seconds: float, facts: d
         log.save_metrics()  # first: a checkpoint never knows more than metrics.csv
         share = len(run.seeds) / work.layout.wanted
         program = [os.path.relpath(other.out, run.out) for other in work.runs]
-        manifest = {"run_seconds": run_seconds * share, "metrics": log.digest, "program": program, "jax": _settings()}
+        manifest = {"run_seconds": run_seconds * share, "metrics": log.digest, "program": program}
+        manifest |= {"jax": _settings(), "spec": spec_to_tree(work.spec)}
         whole = rows == slice(0, work.layout.rows)
         own = states if whole else jax.tree.map(lambda x, rows=rows: x[rows], states)
         checkpoint.save(run, done, own, manifest)

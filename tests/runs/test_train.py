@@ -12,9 +12,12 @@ from helpers.runs import Watch, at_once, count, counting
 from purejax_sc import config
 from purejax_sc.cli.commands import main
 from purejax_sc.config import Config
+from purejax_sc.envs import network_spec
 from purejax_sc.results import statistics
 from purejax_sc.results.curves import COLUMNS, read_curves, summarise
 from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.runs.agents import load_agents, spec_from_tree
+from purejax_sc.runs.checkpoint import read_manifest
 from purejax_sc.runs.fit import NonFiniteError, train
 from purejax_sc.training.compiled import chunk_sizes
 
@@ -27,6 +30,12 @@ def test_smoke_run_leaves_every_file(whole: Path, small: Config) -> None:
     assert len(names) == len(FILES) + 1
     assert (whole / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert config.load(whole / "config.yaml") == small
+
+
+def test_a_checkpoint_knows_what_its_network_sees(whole: Path, small: Config) -> None:
+    assert load_agents(whole, pytest.fail).spec == network_spec(small)
+    (folder, *_) = (whole / "checkpoints").iterdir()
+    assert spec_from_tree(read_manifest(folder)["spec"]) == network_spec(small)
 
 
 def test_smoke_run_has_one_row_per_seed_and_log_point(whole: Path) -> None:
