@@ -23,9 +23,7 @@ class EnvSpec(NamedTuple):
     obs_shape: tuple[int, ...]
     obs_dtype: Any  # the dtype in which observations are stored: bool, uint8 or float32
     two_player: bool  # False: discounts are 0 or 1. True: 0 or -1, because the mover changes
-    value_bounds: tuple[float, float] | None = (
-        None  # of every return, where the rules tell: -1 and 1 for a lost and won
-    )
+    value_bounds: tuple[float, float] | None = None  # of every return, where the rules tell: -1 for lost, 1 for won
 
 
 class Step(NamedTuple):

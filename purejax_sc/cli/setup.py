@@ -60,9 +60,7 @@ def work(cure: str, stays: str = "", all_cores: bool = False, alone: bool = True
     """
     try:
         with refusals():
-            _prepare_jax(all_cores)
-            if alone:
-                _check_devices()
+            _prepare_jax(all_cores, alone)
             yield
     except MemoryError:
         raise UserError(f"out of memory: lower {cure}") from None
@@ -103,7 +101,7 @@ def fail(message: str, status: int) -> int:
 PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000"
 
 
-def _prepare_jax(all_cores: bool) -> None:
+def _prepare_jax(all_cores: bool, alone: bool) -> None:
     """Keep compiled programs between runs, in the user's cache directory unless JAX is told another.
 
     all_cores: one JAX device per CPU core, unless JAX was told a number: what runs side by side need not wait.
@@ -123,14 +121,8 @@ def _prepare_jax(all_cores: bool) -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
     if all_cores and jax.config.values["jax_num_cpu_devices"] < 0:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-
-
-def _check_devices() -> None:
-    """Raise UserError where JAX finds no device of the platforms that it was told."""
-    import jax
-
     try:
-        jax.devices()
+        _ = alone and jax.devices()
     except (RuntimeError, AssertionError):  # the latter for CUDA without its plugin
         wanted = os.environ.get("JAX_PLATFORMS")
         raise UserError(f"JAX_PLATFORMS={wanted}: JAX finds no such device here: unset it, or set cpu") from None

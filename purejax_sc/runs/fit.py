@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import envs
@@ -30,6 +31,8 @@ from purejax_sc.training.compiled import Point, Program, check_settings, chunk_s
 from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
 from purejax_sc.training.train_state import AnyState, check_num_seeds
 from purejax_sc.types import EnvSpec, Gates
+
+GIVEN = {"frame": "obs", "reward": "reward", "prev_reward": "reward", "episode_return": "reward"}  # by environments
 
 
 class NonFiniteError(RunError):
@@ -170,7 +173,7 @@ def _loop(work: _Work, found: list[Facts] | None, facts: dict[str, Any], strict:
             for log, rows in zip(logs, work.rows, strict=True):
                 log(point.of(rows))
             if strict:
-                _check_finite(point)
+                _check_finite(point, states, config.env)
             session.on_log(point)
             stop = distributed.any_process(requested())
             due = (done - saved) * config.updates_per_iteration >= config.checkpoint.updates
@@ -267,10 +270,18 @@ def _end(error: BaseException) -> dict[str, Any]:
     return {"status": status, "reason": reason(error)}
 
 
-def _check_finite(point: Point) -> None:
-    for name, values in point.metrics.items():
+def _check_finite(point: Point, states: AnyState, env: str) -> None:
+    numbers = {name: x for name, x in point.metrics.items() if not name.startswith("episode")}
+    returns = np.where(point.metrics["episodes"] > 0, point.metrics["episode_return"], 0)
+    if np.isfinite([returns, *numbers.values()]).all():
+        return
+    for path, x in jax.tree.leaves_with_path((states.driver, states.replay)):
+        field = GIVEN.get(getattr(path[-1], "name", ""))
+        if field and jnp.issubdtype(x.dtype, jnp.floating) and not jnp.isfinite(x).all():
+            raise NonFiniteError(f"env={env!r}: {field} is not finite by environment step {point.env_steps}: mend it")
+    for name, values in numbers.items():
         bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad) and not name.startswith("episode"):
+        if len(bad):
             raise NonFiniteError(
                 f"{name} is {values[bad[0]]} for seed {point.seeds[bad[0]]} by environment step {point.env_steps}:"
                 " lower hyper.learning_rate or the weight of that loss"

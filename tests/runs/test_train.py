@@ -122,6 +122,13 @@ def test_non_finite_metric_stops_the_run(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "non-finite"
 
 
+@pytest.mark.parametrize("field", ["obs", "reward"])
+def test_what_an_environment_gives_that_is_not_finite_is_its_fault(tmp_path: Path, field: str) -> None:
+    env = f"helpers.probe_envs:late_nan_{field}"
+    with pytest.raises(NonFiniteError, match=re.escape(f"env='{env}': {field} is not finite by environment step 1024")):
+        train(config.load("smoke", [f"env={env}"]), tmp_path / "run")
+
+
 def test_non_finite_metric_is_one_line(capsys, tmp_path: Path) -> None:
     words = ["hyper.learning_rate=1e30", "checkpoint.updates=4", "--quiet", "--out", str(tmp_path / "run")]
     assert main(["train", "smoke", *words]) == 2
