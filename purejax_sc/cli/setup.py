@@ -6,7 +6,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,8 +117,9 @@ def _prepare_jax(all_cores: bool, alone: bool) -> None:
     # what cannot be kept or read again is compiled again, without a word
     warnings.filterwarnings("ignore", message="Error (writing|reading) persistent compilation cache")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
+        with suppress(RuntimeError):  # a user id without a home, as in a container
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
     if all_cores and jax.config.values["jax_num_cpu_devices"] < 0:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     try:

@@ -1,6 +1,7 @@
 """The command line: every mistake is one line on stderr with exit status 2, and writes nothing."""
 
 import os
+import pwd
 import shlex
 import subprocess
 import sys
@@ -80,6 +81,15 @@ def test_platforms_without_a_device_are_one_line(platform: str) -> None:
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"purejax-sc: JAX_PLATFORMS={platform}: JAX finds no such device here")
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_user_without_a_home_has_no_cache_of_programs(monkeypatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as of a user id that the machine does not know
+    before = jax.config.jax_compilation_cache_dir
+    with work(""):
+        assert jax.config.jax_compilation_cache_dir == before
 
 
 def test_existing_run_is_not_overwritten(capsys) -> None:
