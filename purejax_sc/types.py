@@ -13,6 +13,8 @@ Key = jax.Array  # a typed key from `jax.random.key`
 Tree = Any  # a pytree of arrays
 Scalar = Array | float  # a number that may be traced
 
+PRNG = "threefry2x32"  # of every key from a seed: with others, rows under `vmap` differ from single runs
+
 
 class EnvSpec(NamedTuple):
     """What a network and a learner must know about an environment. Python values: static."""
@@ -21,9 +23,7 @@ class EnvSpec(NamedTuple):
     obs_shape: tuple[int, ...]
     obs_dtype: Any  # the dtype in which observations are stored: bool, uint8 or float32
     two_player: bool  # False: discounts are 0 or 1. True: 0 or -1, because the mover changes
-    value_bounds: tuple[float, float] | None = (
-        None  # of every return, where the rules tell: -1 and 1 for a lost and won
-    )
+    value_bounds: tuple[float, float] | None = None  # of every return, where the rules tell: -1 for lost, 1 for won
 
 
 class Step(NamedTuple):

@@ -71,7 +71,7 @@ def train(
         raise UserError("--resume goes on with a run and --force replaces it: give one of them")
     directory = out or Path("runs") / Path(config).stem
     stays = f"what was written stays in {directory}; --resume goes on from there"
-    with work(MEMORY, stays, all_cores=seeds > 1 or loaded.train.data_shards > 1):
+    with work(MEMORY, stays, seeds > 1 or loaded.train.data_shards > 1, alone=coordinator is None):
         from purejax_sc.runs import fit
         from purejax_sc.training import distributed
 

@@ -6,7 +6,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,16 +50,17 @@ def refusals() -> Iterator[None]:
 
 
 @contextmanager
-def work(cure: str, stays: str = "", all_cores: bool = False) -> Iterator[None]:
+def work(cure: str, stays: str = "", all_cores: bool = False, alone: bool = True) -> Iterator[None]:
     """Context manager around all that computes: set JAX up, and turn what a user can do something about into one line.
 
     cure:      what to lower where there is not enough memory.
     stays:     what the line after Ctrl-C says about the work that was done.
     all_cores: let what is independent run side by side on the cores of a CPU.
+    alone:     no other processes are to be joined, before which nothing may ask for devices.
     """
     try:
         with refusals():
-            _prepare_jax(all_cores)
+            _prepare_jax(all_cores, alone)
             yield
     except MemoryError:
         raise UserError(f"out of memory: lower {cure}") from None
@@ -100,7 +101,7 @@ def fail(message: str, status: int) -> int:
 PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000"
 
 
-def _prepare_jax(all_cores: bool) -> None:
+def _prepare_jax(all_cores: bool, alone: bool) -> None:
     """Keep compiled programs between runs, in the user's cache directory unless JAX is told another.
 
     all_cores: one JAX device per CPU core, unless JAX was told a number: what runs side by side need not wait.
@@ -110,10 +111,19 @@ def _prepare_jax(all_cores: bool) -> None:
         os.environ["XLA_FLAGS"] = f"{flags} {PATIENCE}"  # read when JAX meets its devices
     import jax
 
+    from purejax_sc.training.compiled import check_settings
+
+    check_settings()
     # what cannot be kept or read again is compiled again, without a word
     warnings.filterwarnings("ignore", message="Error (writing|reading) persistent compilation cache")
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
+        with suppress(RuntimeError):  # a user id without a home, as in a container
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            jax.config.update("jax_compilation_cache_dir", str(cache / "purejax_sc"))
     if all_cores and jax.config.values["jax_num_cpu_devices"] < 0:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    try:
+        _ = alone and jax.devices()
+    except (RuntimeError, AssertionError):  # the latter for CUDA without its plugin
+        wanted = os.environ.get("JAX_PLATFORMS")
+        raise UserError(f"JAX_PLATFORMS={wanted}: JAX finds no such device here: unset it, or set cpu") from None

@@ -10,7 +10,7 @@ import numpy as np
 
 from purejax_sc.config import ConfigError
 from purejax_sc.envs import base
-from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
+from purejax_sc.types import PRNG, Array, Env, EnvSpec, Key, Step, Tree
 
 ROWS, STEPS = 8, 64  # of random play
 SCALARS = {"reward": "float32", "discount": "float32", "truncated": "bool", "player": "int32"}
@@ -23,7 +23,7 @@ def check_env(env: Env, name: str = "the environment") -> None:
     do not tell: discounts, legal actions, ends, and numbers that are not finite.
     """
     _check_spec(env.spec, name)
-    key, action = jax.random.key(0), jax.ShapeDtypeStruct((), jnp.int32)
+    key, action = jax.random.key(0, impl=PRNG), jax.ShapeDtypeStruct((), jnp.int32)
     shared = jax.eval_shape(called(env.make_shared, f"{name}: make_shared"), key)
     shown = jax.eval_shape(called(env.init, f"{name}: init"), key, shared)
     before, first = _check_step(shown, env.spec, f"{name}: init")
@@ -85,7 +85,7 @@ def _check_step(result: Any, spec: EnvSpec, where: str) -> tuple[Tree, Step]:
 
 
 def _check_play(env: Env, name: str) -> None:
-    played = jax.jit(partial(_play, env))(jax.random.key(0))
+    played = jax.jit(partial(_play, env))(jax.random.key(0, impl=PRNG))
     if isinstance(played[1], jax.core.Tracer):  # an environment whose numbers are traced, as in a sweep over MDPs
         return
     steps, began = jax.device_get(played)

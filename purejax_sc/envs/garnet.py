@@ -9,7 +9,7 @@ import numpy as np
 from purejax_sc import memory
 from purejax_sc.config import Config, EnvOptions
 from purejax_sc.envs.base import check_options
-from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
+from purejax_sc.types import PRNG, Array, Env, EnvSpec, Key, Step, Tree
 
 NUM_STATES, NUM_ACTIONS = 20, 4  # the paper's
 MAX_STEPS = 100
@@ -61,7 +61,7 @@ def make_garnet(options: EnvOptions) -> Env:
     num_states, num_actions = options.states or NUM_STATES, options.actions or NUM_ACTIONS
     cure = f"env_options.states={num_states} or env_options.actions={num_actions}"
     memory.check(4 * num_states**2 * num_actions, memory.free_on_host(), "this machine", cure)
-    return adapt(*sample_garnet(jax.random.key(options.mdp_seed or 0), num_states, num_actions))
+    return adapt(*sample_garnet(jax.random.key(options.mdp_seed or 0, impl=PRNG), num_states, num_actions))
 
 
 def adapt(P: Array, R: Array, max_steps: int = MAX_STEPS) -> Env:  # noqa: N803

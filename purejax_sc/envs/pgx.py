@@ -11,7 +11,7 @@ from pgx import go
 
 from purejax_sc.config import Config, EnvOptions
 from purejax_sc.envs.base import check_options, lenient_promotion, without_weak_types
-from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
+from purejax_sc.types import PRNG, Array, Env, EnvSpec, Key, Step, Tree
 
 # The mover stays the same (backgammon), players hide something, or there are more than two of them.
 _OTHER_GAMES = ("backgammon", "bridge_bidding", "kuhn_poker", "leduc_holdem", "mahjong", "sparrow_mahjong")
@@ -72,7 +72,7 @@ def go_size(name: str) -> int | None:
 def adapt(game: Any) -> Env:
     """A Pgx environment of one player, or of two who move in turn, as an `Env`."""
     with lenient_promotion():
-        shapes = jax.eval_shape(game.init, jax.random.key(0))
+        shapes = jax.eval_shape(game.init, jax.random.key(0, impl=PRNG))
     spec = EnvSpec(
         num_actions=shapes.legal_action_mask.shape[0],
         obs_shape=shapes.observation.shape,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from purejax_sc import networks
 from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, make_search
 from purejax_sc.config import Config
-from purejax_sc.envs import make_env, network_spec
+from purejax_sc.envs import make_env
 from purejax_sc.evaluation.players import make_choices, row_params
 from purejax_sc.runs.agents import find_agent, load_agents, row_of
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
@@ -85,6 +85,5 @@ def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
     """
     agents = load_agents(find_agent(directory), partial(warnings.warn, stacklevel=3))
     row = row_of(seed, agents.seeds, directory)
-    spec = network_spec(agents.config)
-    model = networks.make_model(agents.config, spec)
-    return Agent(row_params(agents, row), agents.config, model, spec, agents.seeds[row])
+    model = networks.make_model(agents.config, agents.spec)
+    return Agent(row_params(agents, row), agents.config, model, agents.spec, agents.seeds[row])

@@ -22,7 +22,7 @@ from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate, summary
 from purejax_sc.runs.agents import Agents, load_agents
 from purejax_sc.training.sharding import default_placement, over_seeds
-from purejax_sc.types import Env, Key, Params, Tree
+from purejax_sc.types import PRNG, Env, Key, Params, Tree
 
 FILE = "evaluation.json"
 OPENING = 4  # random moves before a search plays its agent's greedy policy, so that games differ
@@ -179,7 +179,7 @@ def _play_on_host(
 
 def seed_keys(agents: Agents, seed: int) -> Key:
     """Return a key for each seed of the run [seeds], which does not depend on the other seeds."""
-    return jnp.stack([jax.random.fold_in(jax.random.key(seed), row) for row in agents.seeds])
+    return jnp.stack([jax.random.fold_in(jax.random.key(seed, impl=PRNG), row) for row in agents.seeds])
 
 
 def make_sides(

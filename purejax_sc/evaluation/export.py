@@ -23,7 +23,7 @@ def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[s
     row = row_of(seed, agents.seeds, directory)
     config = agents.config.model_copy(update={"seed": agents.seeds[row]})
     params = jax.tree.map(lambda x: x[row], agents.learner.target)
-    data = stored.encode(params)
+    data = stored.encode(params, agents.spec)
     with new_directory(out):
         write_config(out, config)
         replace_file(out / stored.FILE, data)

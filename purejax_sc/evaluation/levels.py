@@ -15,6 +15,7 @@ from purejax_sc.envs import sokoban
 from purejax_sc.envs.sokoban import boxoban, levels
 from purejax_sc.evaluation import render
 from purejax_sc.results.files import RunError, check_new, replace_files
+from purejax_sc.types import PRNG
 
 BATCH = 512  # tries at once
 
@@ -53,7 +54,7 @@ def generate(config: LevelsConfig, num: int, seed: int, say: Say) -> np.ndarray:
 
     say("compiling")
     game = sokoban.make_game()
-    key = jax.random.key(seed)
+    key = jax.random.key(seed, impl=PRNG)
     compiled = memory.compiled(jax.jit(make), (key,), "positions=")
     found: dict[bytes, np.ndarray] = {}
     tries, valid = 0, 0

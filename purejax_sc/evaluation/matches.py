@@ -23,7 +23,7 @@ from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.runs.agents import find_agent, load_agents
-from purejax_sc.types import Env, Key, Model, Params
+from purejax_sc.types import PRNG, Env, Key, Model, Params
 
 FILE = "match.json"
 RANDOM = "random"  # a player that needs no run
@@ -129,7 +129,8 @@ def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda t
     env, pairs = make_env(config), []
     for number, (one, other) in enumerate(combinations(entrants, 2)):
         say(f"{one.name} against {other.name}: {options.games} game(s)")
-        results = _play_pair(env, one, other, options, jax.random.fold_in(jax.random.key(options.seed), number))
+        key = jax.random.fold_in(jax.random.key(options.seed, impl=PRNG), number)
+        results = _play_pair(env, one, other, options, key)
         pairs.append({"first": one.name, "second": other.name, **_summarise_pair(results, one, other)})
     return {"env": config.env, **options._asdict(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
 

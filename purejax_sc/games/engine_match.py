@@ -16,7 +16,7 @@ from purejax_sc.games.gtp import Engine, find_program
 from purejax_sc.games.notation import COLOURS, score, sgf
 from purejax_sc.games.player import BatchedGames, board_size, make_games, make_policy, params_of
 from purejax_sc.results.statistics import as_list, bootstrap_interval
-from purejax_sc.types import Array, Params
+from purejax_sc.types import PRNG, Array, Params
 
 FOLDER = "games"  # of their records
 MOVES_PER_POINT = 4  # of a game; then the board is scored as it is
@@ -114,9 +114,8 @@ def _compile(entrant: Entrant, size: int, num: int) -> BatchedGames:
 
 def _keys(seed: int, games: Array, plies: Array) -> Array:
     """Return a key for each board: chance in a game depends on its number and ply alone."""
-    return jax.vmap(lambda game, ply: jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), game), ply))(
-        games, plies
-    )
+    key = jax.random.key(seed, impl=PRNG)
+    return jax.vmap(lambda game, ply: jax.random.fold_in(jax.random.fold_in(key, game), ply))(games, plies)
 
 
 def play_games(

@@ -14,7 +14,7 @@ from purejax_sc.envs.pgx import go_size
 from purejax_sc.evaluation.matches import Entrant
 from purejax_sc.results.files import RunError
 from purejax_sc.runs.agents import row_of
-from purejax_sc.types import Array, Env, Key, Observation, Params, Step, Tree
+from purejax_sc.types import PRNG, Array, Env, Key, Observation, Params, Step, Tree
 
 
 class MovePolicy(NamedTuple):
@@ -102,13 +102,13 @@ def make_games(env: Env, policy: MovePolicy) -> BatchedGames:
     """Build the functions that play games of two in `env`."""
 
     def start(num: int) -> Position:
-        keys, zeros = jnp.broadcast_to(jax.random.key(0), num), jnp.zeros(num, jnp.int32)
+        keys, zeros = jnp.broadcast_to(jax.random.key(0, impl=PRNG), num), jnp.zeros(num, jnp.int32)
         state, step = jax.vmap(lambda key: env.init(key, ()))(keys)
         return Position(state, step, policy.init(num), zeros, zeros)
 
     def advance(params: Params, position: Position, action: Array) -> Position:
         on, action = action >= 0, jnp.maximum(action, 0)
-        state, step = jax.vmap(partial(env.step, jax.random.key(0)))(position.env, action)
+        state, step = jax.vmap(partial(env.step, jax.random.key(0, impl=PRNG)))(position.env, action)
         memory = policy.remember(params, position.observation, position.memory)
         after = Position(state, step, memory, action, position.ply + 1)
         chosen: Position = jax.tree.map(
@@ -134,7 +134,7 @@ class GamePlayer:
     """
 
     def __init__(self, env: Env, policy: MovePolicy, params: Params) -> None:
-        self._games, self._params, self._key = make_games(env, policy), params, jax.random.key(0)
+        self._games, self._params, self._key = make_games(env, policy), params, jax.random.key(0, impl=PRNG)
         self._pass = env.spec.num_actions - 1
         self.clear()
 

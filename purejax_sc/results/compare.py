@@ -97,7 +97,7 @@ def draw(comparison: Comparison, aggregate: str) -> Figure:
         for label, run in task.runs.items():
             plots.draw_curves(panel, run.curves, label, colors[label], statistic)
         plots.over_steps(panel)
-        panel.set(title=task.env, ylabel=plots.RETURN)
+        panel.set(title=plots.label(task.env), ylabel=plots.RETURN)
     for label in methods:
         strata = on_scales(tasks, [over_shares(task, label) for task in tasks])
         interval = statistics.stratified_interval(strata, statistic, resamples=statistics.DRAWN_RESAMPLES)

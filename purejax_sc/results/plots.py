@@ -35,6 +35,11 @@ def color(index: int) -> str:
     return COLORS[index % len(COLORS)]
 
 
+def label(text: str) -> str:
+    """Return text of a user's for a picture. To matplotlib `$` would begin a formula, and `_` a line without a name."""
+    return ("\N{ZERO WIDTH SPACE}" if text.startswith("_") else "") + text.replace("$", r"\$")
+
+
 def spread(num_seeds: int | str, centre: str = "mean") -> str:
     """Describe a line and its band in words."""
     if num_seeds == 1:
@@ -50,11 +55,11 @@ def draw_run(curves: Curves, title: str, ylabel: str = RETURN) -> bytes:
         above.plot(curves.env_steps, returns, color=color(1), linewidth=0.5, alpha=0.5)
     draw_curves(above, curves, "mean", color(1))
     lines = "; thin: each seed" if len(curves.returns) > 1 else ""
-    figure.suptitle(f"{title}\n{spread(len(curves.returns))}{lines}", fontsize="medium").set_parse_math(False)
+    figure.suptitle(f"{label(title)}\n{spread(len(curves.returns))}{lines}", fontsize="medium")
     above.set(ylabel=ylabel)
     for i, (name, values) in enumerate(curves.losses.items()):
-        label = name.removeprefix("loss_").replace("_", " ")
-        below.plot(curves.env_steps, values.mean(axis=0), label=label, color=color(i), linewidth=1)
+        words = name.removeprefix("loss_").replace("_", " ")
+        below.plot(curves.env_steps, values.mean(axis=0), label=words, color=color(i), linewidth=1)
     below.set(ylabel="loss, mean over seeds", yscale="symlog")
     over_steps(below)
     plain(above)
@@ -85,9 +90,7 @@ def finish(
     lines = {str(line.get_label()): line for panel in named for line in panel.lines}
     widest = LETTER * max(map(len, lines)) + 0.7  # with its line and a gap
     columns = max(1, min(len(lines), 6, int(figure.get_figwidth() / widest)))
-    legend = figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # labels are names of directories: no letter is special
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns, frameon=False)
     for panel in figure.axes:
         plain(panel)
 
@@ -99,26 +102,25 @@ def over_steps(axes: Axes) -> None:
 
 
 def plain(axes: Axes) -> None:
-    """Remove the frame, and let a dollar sign in the title mean nothing."""
+    """Remove the frame."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.title.set_parse_math(False)
 
 
 def draw_curves(
-    axes: Axes, curves: Curves, label: str, color: str, statistic: statistics.Statistic = statistics.mean
+    axes: Axes, curves: Curves, name: str, color: str, statistic: statistics.Statistic = statistics.mean
 ) -> None:
     """Draw a statistic of the returns of all seeds, with its interval, at every log point of the run."""
     returns = carried_forward(curves.returns)
     # NaN until the last seed's first episode: a trimmed mean would trim it away
     centre = np.where(np.isfinite(returns).all(axis=0), statistic(returns, axis=0), np.nan)
-    draw_band(axes, curves.env_steps, centre, statistics.curve_interval(returns, statistic), label, color)
+    draw_band(axes, curves.env_steps, centre, statistics.curve_interval(returns, statistic), name, color)
 
 
 def draw_band(
-    axes: Axes, x: np.ndarray, centre: np.ndarray, interval: statistics.Interval | None, label: str, color: str
+    axes: Axes, x: np.ndarray, centre: np.ndarray, interval: statistics.Interval | None, name: str, color: str
 ) -> None:
     """Draw a line [points] and, where there is one, its interval (low, high), [points] each."""
-    axes.plot(x, centre, label=label, color=color)
+    axes.plot(x, centre, label=label(name), color=color)
     if interval is not None:
         axes.fill_between(x, *interval, color=color, alpha=0.25, linewidth=0)
 

@@ -5,6 +5,7 @@ place in the tree. A zip file has a checksum of each array.
 """
 
 import io
+import json
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from purejax_sc.envs import network_spec
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.directory import CHECKPOINTS, OLDER
-from purejax_sc.types import LearnerState, Params
+from purejax_sc.types import PRNG, EnvSpec, LearnerState, Params
 
 FILE = "agent.npz"
 _PACKAGE = Path(__file__).parent.parent
@@ -30,11 +31,12 @@ if not AGENTS.is_dir():  # a checkout keeps them beside the benchmarks; the whee
 
 
 class Agents(NamedTuple):
-    """Agents of a run. learner: of every seed, each leaf with a leading axis [seeds]."""
+    """Agents of a run. learner: of every seed, each leaf with a leading axis [seeds]. spec: what its network sees."""
 
     config: Config
     seeds: list[int]
     learner: LearnerState
+    spec: EnvSpec
 
 
 def find_agent(name: str | Path) -> Path:
@@ -71,18 +73,30 @@ def load_agents(directory: Path, warn: Callable[[str], None]) -> Agents:
     (facts,) = found
     config, seeds = _config(directory, lambda: from_tree(facts["config"])), facts["seeds"]
     step = directory.resolve() / CHECKPOINTS / str(facts["iterations"])
+    spec = spec_from_tree(facts["spec"]) if "spec" in facts else network_spec(config)
     try:
-        learner = checkpoint.read_item(step / "learner", _shapes(config, len(seeds)), len(seeds))
+        learner = checkpoint.read_item(step / "learner", _shapes(config, spec, len(seeds)), len(seeds))
     except ValueError as error:  # of Orbax, for other shapes
         raise RunError(f"{step} does not fit its configuration ({reason(error)}): {OLDER}") from None
-    return Agents(config, seeds, learner)
+    return Agents(config, seeds, learner, spec)
 
 
-def encode(params: Params) -> bytes:
+def spec_to_tree(spec: EnvSpec) -> dict[str, Any]:
+    """Return a spec for JSON, so that an agent can be loaded without its environment, or the files of that."""
+    return spec._replace(obs_dtype=np.dtype(spec.obs_dtype).name)._asdict()
+
+
+def spec_from_tree(tree: dict[str, Any]) -> EnvSpec:
+    shape, bounds = tuple(tree["obs_shape"]), tree["value_bounds"]
+    spec = EnvSpec(**tree | {"obs_shape": shape, "obs_dtype": np.dtype(tree["obs_dtype"])})
+    return spec._replace(value_bounds=bounds and (bounds[0], bounds[1]))
+
+
+def encode(params: Params, spec: EnvSpec) -> bytes:
     """Return the file of an agent. params: of one seed, float32; they lose all but 11 bits of their digits."""
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {name: np.asarray(leaf).astype(np.float16) for name, leaf in _by_place(params).items()}
-    np.savez_compressed(buffer, **arrays)
+    np.savez_compressed(buffer, spec=json.dumps(spec_to_tree(spec)), **arrays)
     return buffer.getvalue()
 
 
@@ -95,13 +109,15 @@ def _load_exported(directory: Path) -> Agents:
             arrays = {name: file[name] for name in file.files if name != "facts"}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(f"{path} is damaged ({reason(error)}): restore it from a copy") from None
-    nothing = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), _shapes(config, 1))
+    stored = arrays.pop("spec", None)
+    spec = network_spec(config) if stored is None else spec_from_tree(json.loads(str(stored)))
+    nothing = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), _shapes(config, spec, 1))
     places = _by_place(nothing.params)
     if {name: x.shape[1:] for name, x in places.items()} != {name: x.shape for name, x in arrays.items()}:
         raise RunError(f"{path} does not fit its configuration: {OLDER}")
     leaves = [arrays[name].astype(leaf.dtype)[None] for name, leaf in places.items()]
     params = jax.tree.unflatten(jax.tree.structure(nothing.params), leaves)
-    return Agents(config, [config.seed], nothing._replace(params=params, target=params))
+    return Agents(config, [config.seed], nothing._replace(params=params, target=params), spec)
 
 
 def _config(directory: Path, read: Callable[[], Config]) -> Config:
@@ -111,10 +127,9 @@ def _config(directory: Path, read: Callable[[], Config]) -> Config:
         raise RunError(f"{directory} cannot be used: {error}; {OLDER}") from None
 
 
-def _shapes(config: Config, rows: int) -> LearnerState:
-    spec = network_spec(config)
+def _shapes(config: Config, spec: EnvSpec, rows: int) -> LearnerState:
     learner = muesli.make_learner(config, networks.make_model(config, spec), spec)
-    shapes = jax.eval_shape(learner.init, jax.random.key(0))
+    shapes = jax.eval_shape(learner.init, jax.random.key(0, impl=PRNG))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((rows, *x.shape), x.dtype), shapes)
 
 

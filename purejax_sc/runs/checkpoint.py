@@ -25,7 +25,7 @@ from purejax_sc.results.files import RunError, reason, replace_file
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, OLDER, Run, read_summary
 from purejax_sc.training import distributed, replay
 from purejax_sc.training.train_state import AnyState
-from purejax_sc.types import Tree
+from purejax_sc.types import PRNG, Tree
 
 MANIFEST = "manifest.json"
 Facts = dict[str, Any]  # a manifest: of which run it is, and at which iteration
@@ -245,4 +245,4 @@ def _on_devices(like: Any, parts: Sequence[np.ndarray]) -> Any:
     parts = [*parts, *[parts[-1][-1:]] * missing]
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     placed = jax.make_array_from_callback(rows.shape, like.sharding, lambda index: rows[index])
-    return jax.random.wrap_key_data(placed) if _is_key(like) else placed
+    return jax.random.wrap_key_data(placed, impl=PRNG) if _is_key(like) else placed

@@ -14,21 +14,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import envs
 from purejax_sc.config import Config, ConfigError, Hyper, from_tree
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
+from purejax_sc.runs.agents import spec_to_tree
 from purejax_sc.runs.checkpoint import Facts
 from purejax_sc.runs.directory import Run, claim, difference, read_summary, start
 from purejax_sc.runs.interrupts import stop_requests
 from purejax_sc.runs.logging import RunLog
 from purejax_sc.training import distributed, sebulba
-from purejax_sc.training.compiled import Point, Program, chunk_sizes, log_metrics
+from purejax_sc.training.compiled import Point, Program, check_settings, chunk_sizes, log_metrics
 from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
 from purejax_sc.training.train_state import AnyState, check_num_seeds
-from purejax_sc.types import Gates
+from purejax_sc.types import EnvSpec, Gates
+
+GIVEN = {"frame": "obs", "reward": "reward", "prev_reward": "reward", "episode_return": "reward"}  # by environments
 
 
 class NonFiniteError(RunError):
@@ -114,7 +118,7 @@ def fit(
         session.say(f"compiled in {program.seconds:.1f} s")
         for run in runs:
             distributed.on_first_process(partial(start, run, force))
-        work = _Work(config, runs, layout, program, [RunLog(run) for run in runs], session)
+        work = _Work(config, runs, layout, program, [RunLog(run) for run in runs], session, envs.network_spec(config))
         for log, fact in zip(work.logs, found or (), strict=bool(found)):
             log.resume(fact)  # before anything of the run is written
         facts = {"command": session.command, "compile_seconds": program.seconds, "memory": program.memory}
@@ -139,6 +143,7 @@ class _Work(NamedTuple):
     program: Program
     logs: list[RunLog]
     session: Session
+    spec: EnvSpec
 
     @property
     def rows(self) -> list[slice]:
@@ -149,7 +154,7 @@ class _Work(NamedTuple):
 
 def _loop(work: _Work, found: list[Facts] | None, facts: dict[str, Any], strict: bool) -> None:
     """Train to the end, or to the first log point after a request to stop, which raises KeyboardInterrupt."""
-    config, _, _, program, logs, session = work
+    config, _, _, program, logs, session, _ = work
     seeds = [seed for run in work.runs for seed in run.seeds]
     states = _restore(work, found) if found else program.init()
     done = saved = found[0]["iterations"] if found else 0
@@ -168,7 +173,7 @@ def _loop(work: _Work, found: list[Facts] | None, facts: dict[str, Any], strict:
             for log, rows in zip(logs, work.rows, strict=True):
                 log(point.of(rows))
             if strict:
-                _check_finite(point)
+                _check_finite(point, states, config.env)
             session.on_log(point)
             stop = distributed.any_process(requested())
             due = (done - saved) * config.updates_per_iteration >= config.checkpoint.updates
@@ -186,6 +191,7 @@ def _save(work: _Work, done: int, states: AnyState, run_seconds: float, facts: d
         share = len(run.seeds) / work.layout.wanted
         program = [os.path.relpath(other.out, run.out) for other in work.runs]
         manifest = {"run_seconds": run_seconds * share, "metrics": log.digest, "program": program}
+        manifest |= {"jax": _settings(), "spec": spec_to_tree(work.spec)}
         whole = rows == slice(0, work.layout.rows)
         own = states if whole else jax.tree.map(lambda x, rows=rows: x[rows], states)
         checkpoint.save(run, done, own, manifest)
@@ -202,12 +208,21 @@ def _find(runs: Sequence[Run], session: Session) -> list[Facts] | None:
         key = difference(from_tree(facts["config"]), run.config)
         if key:
             raise RunError(f"the checkpoints in {run.out} are of a run with another {key}: use another --out")
+        for name, value in facts.get("jax", {}).items():
+            if _settings()[name] != value:
+                raise RunError(f"{run.out} was trained with {name}={value}: set that to resume it")
         known = facts["seeds"]
         if known != run.seeds:
             raise RunError(
                 f"{run.out} was trained with seeds {known[0]} to {known[-1]}: resume with --seeds {len(known)}"
             )
     return found
+
+
+def _settings() -> dict[str, Any]:
+    """Return the settings of JAX that change numbers, by their environment variables."""
+    names = ("JAX_THREEFRY_PARTITIONABLE", "JAX_DEFAULT_MATMUL_PRECISION")
+    return {name: getattr(jax.config, name.lower()) for name in names}
 
 
 def _restore(work: _Work, found: list[Facts]) -> AnyState:
@@ -226,6 +241,7 @@ def prepare(
     config: Config, seeds: list[int], hypers: list[Hyper], layout: Layout, session: Session
 ) -> Callable[[], Program]:
     """Check everything that can be checked, and return what compiles. Raises ConfigError and RunError."""
+    check_settings()
     check_num_seeds(config, len(seeds))
     if not envs.is_host(config):
         trainer = make_local_trainer(config, layout)
@@ -254,10 +270,18 @@ def _end(error: BaseException) -> dict[str, Any]:
     return {"status": status, "reason": reason(error)}
 
 
-def _check_finite(point: Point) -> None:
-    for name, values in point.metrics.items():
+def _check_finite(point: Point, states: AnyState, env: str) -> None:
+    numbers = {name: x for name, x in point.metrics.items() if not name.startswith("episode")}
+    returns = np.where(point.metrics["episodes"] > 0, point.metrics["episode_return"], 0)
+    if np.isfinite([returns, *numbers.values()]).all():
+        return
+    for path, x in jax.tree.leaves_with_path((states.driver, states.replay)):
+        field = GIVEN.get(getattr(path[-1], "name", ""))
+        if field and jnp.issubdtype(x.dtype, jnp.floating) and not jnp.isfinite(x).all():
+            raise NonFiniteError(f"env={env!r}: {field} is not finite by environment step {point.env_steps}: mend it")
+    for name, values in numbers.items():
         bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad) and not name.startswith("episode"):
+        if len(bad):
             raise NonFiniteError(
                 f"{name} is {values[bad[0]]} for seed {point.seeds[bad[0]]} by environment step {point.env_steps}:"
                 " lower hyper.learning_rate or the weight of that loss"

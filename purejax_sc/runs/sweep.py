@@ -179,7 +179,7 @@ def draw(results: Sequence[Result]) -> bytes:
     axes = figure.subplots()
     for i, (label, group) in enumerate(lines.items()):
         if key:
-            _line(axes, group, key, label, plots.color(i))
+            _line(axes, group, key, plots.label(label), plots.color(i))
         else:
             plots.draw_curves(axes, group[0].curves, label, plots.color(i))
     if not key:

@@ -24,14 +24,14 @@ def draw(study: Study, tasks: Sequence[Task], scores: Scores) -> Figure:
         for arm, run in task.runs.items():
             plots.draw_curves(panel, run.curves, study.file.arms[arm].title, _color(study, arm))
         plots.over_steps(panel)
-        panel.set(title=task.env, ylabel=plots.RETURN)
+        panel.set(title=plots.label(task.env), ylabel=plots.RETURN)
     _areas(next(later), study, tasks, scores)
     if study.file.human:
         _human(next(later), study, tasks)
     if wins:
         _wins(next(later), study, scores, wins)
     runs = [run.curves for task in tasks for run in task.runs.values()]
-    plots.finish(figure, axes[: len(tasks)], runs, f"{study.file.title}: ")
+    plots.finish(figure, axes[: len(tasks)], runs, f"{plots.label(study.file.title)}: ")
     return figure
 
 
@@ -59,7 +59,7 @@ def _bars(axes: Axes, study: Study, scaled: Areas) -> None:
         centre, lengths = _errors(list(known.values()))
         places = [j + (i - (len(study.arms) - 1) / 2) * width for j in known]
         axes.bar(places, centre, 0.9 * width, yerr=lengths, color=_color(study, arm), ecolor="0.4", alpha=0.85)
-    axes.set_xticks(range(len(scaled)), list(scaled), rotation=20, ha="right")
+    axes.set_xticks(range(len(scaled)), list(map(plots.label, scaled)), rotation=20, ha="right")
 
 
 def _over_axis(axes: Axes, study: Study, scaled: Areas) -> None:
@@ -68,10 +68,10 @@ def _over_axis(axes: Axes, study: Study, scaled: Areas) -> None:
     for i, (env, row) in enumerate(scaled.items(), 1):
         known = sorted((x, arm) for arm, x in places.items() if arm in row)
         centre, lengths = _errors([row[arm] for _, arm in known])
-        axes.errorbar([x for x, _ in known], centre, lengths, label=env, color=plots.color(i), marker="o")
+        axes.errorbar([x for x, _ in known], centre, lengths, label=plots.label(env), color=plots.color(i), marker="o")
         for level in (values.mean() for arm, values in row.items() if arm not in places):
             axes.axhline(level, color=plots.color(i), linestyle=":", linewidth=1)
-    axes.set(xlabel=study.file.axis)
+    axes.set(xlabel=plots.label(study.file.axis or ""))
     if len(places) > 2 and max(places.values()) >= 4 * min(places.values()) > 0:
         axes.set_xscale("log", base=2)
         axes.set_xticks(sorted(places.values()), [f"{x:g}" for x in sorted(places.values())])

@@ -19,7 +19,7 @@ from purejax_sc.tabular.learner import Draw, Static, Variant
 from purejax_sc.tabular.mdp import Mdp
 from purejax_sc.tabular.model import Tables, init_tables
 from purejax_sc.tabular.options import TabularOptions
-from purejax_sc.types import Array, Key
+from purejax_sc.types import PRNG, Array, Key
 
 BLOCK = 64  # replicas whose tables fit into the cache of a CPU core
 
@@ -150,7 +150,7 @@ def run(
     Seeds are spread over as many of the local devices as divide their number. Raises ConfigError.
     progress: called with the number of finished iterations after each log point.
     """
-    keys = jnp.stack([jax.random.key(options.seed + i) for i in range(num_seeds)])
+    keys = jnp.stack([jax.random.key(options.seed + i, impl=PRNG) for i in range(num_seeds)])
     begin = time.perf_counter()
     world = make_worlds(keys, options.states, options.actions, options.discount)
     first, chunk, observe = _programs(options, options.static(control), num_seeds)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from purejax_sc.agent.consistency import UPDATES, imagine, sc_errors
 from purejax_sc.agent.transforms import scale_gradient
-from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar
+from purejax_sc.types import PRNG, Array, Gates, Key, Model, Params, Scalar
 
 
 class Tables(NamedTuple):
@@ -96,7 +96,7 @@ def rollout_errors(params: Params, start: Array, gates: Gates, discount: Scalar,
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         return pi, jnp.ones(len(start))  # the model takes the expectation over pi itself, so rho is 1
 
-    key = jax.random.key(0)  # nothing is sampled
+    key = jax.random.key(0, impl=PRNG)  # nothing is sampled
     rollout = imagine(model, params, start, start @ pi, mu, key, terms)
     errors = sc_errors(model, params, rollout, discount, gates, lambda_=0.0, root=start)
     return errors.target - errors.prediction

@@ -30,7 +30,7 @@ from purejax_sc.training.train_state import (
     learn,
     swap_time,
 )
-from purejax_sc.types import Array, Env, EpisodeStats, Key, Model, Params, Sequence, Transition, Tree
+from purejax_sc.types import PRNG, Array, Env, EpisodeStats, Key, Model, Params, Sequence, Transition, Tree
 
 JUDGE = 1  # apart from the other uses of a key
 EARLIER = 0.1  # share of a run after which the agent of that time stays as the earlier opponent
@@ -252,7 +252,7 @@ def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
             generate_unroll(env, model, params, driver, carry, key_act, config.hyper, config.train.sequence_length)[2]
         )
 
-    shapes = jax.eval_shape(make, jax.random.key(0))
+    shapes = jax.eval_shape(make, jax.random.key(0, impl=PRNG))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
 
 

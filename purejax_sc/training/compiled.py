@@ -7,9 +7,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from purejax_sc.config import ConfigError
 from purejax_sc.training.train_state import AnyState
 
 CURE = "replay.capacity, train.batch_sequences, train.num_envs, the widths of the network or the number of seeds"
+
+
+def check_settings() -> None:
+    """Raise ConfigError for settings of JAX with which nothing here can be compiled."""
+    for name in ("JAX_ENABLE_X64", "JAX_DISABLE_JIT"):
+        if getattr(jax.config, name.lower()):
+            raise ConfigError(f"{name}=1: this needs compiled programs of 32-bit numbers: unset it")
 
 
 class Program(NamedTuple):

@@ -39,7 +39,7 @@ from purejax_sc.training.train_state import (
     no_returns,
     tree_bytes,
 )
-from purejax_sc.types import Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
+from purejax_sc.types import PRNG, Array, EnvSpec, Key, LearnerState, Observation, Params, Sequence, Tree
 
 HostState = TrainState[np.ndarray, RingState | Nothing]
 
@@ -178,7 +178,7 @@ class Driver:
         config = self._config
         if isinstance(states.replay, RingState):
             self._replay.load(states.replay)
-        memory, key = self._memory(), jax.random.fold_in(jax.random.key(config.seed), ACTING)
+        memory, key = self._memory(), jax.random.fold_in(jax.random.key(config.seed, impl=PRNG), ACTING)
         key = jax.random.fold_in(key, updates)
         seeds = np.random.SeedSequence([config.seed, updates]).generate_state(config.host.actors) >> 1
         actors = Actors(config, self._spec, self._make_envs)
@@ -214,7 +214,7 @@ class Driver:
         return jax.jit(make_act(pick)).lower(*on_device((params, memory, obs, key))).compile()
 
     def _init_row(self) -> tuple[LearnerState, Key]:
-        key_learner, key = jax.random.split(jax.random.key(self._config.seed))
+        key_learner, key = jax.random.split(jax.random.key(self._config.seed, impl=PRNG))
         return self._learner.init(key_learner), key
 
     def _states(self, learner: LearnerState, key: Key) -> HostState:

@@ -22,7 +22,7 @@ from purejax_sc.training import anakin, replay
 from purejax_sc.training.anakin import DeviceState, Trainer, make_chunk
 from purejax_sc.training.compiled import CURE, Program
 from purejax_sc.training.train_state import AnyState, TrainState, tree_bytes
-from purejax_sc.types import Array, Tree
+from purejax_sc.types import PRNG, Array, Tree
 
 Placement = Literal["vmap", "map"]
 SEED, DATA = "seed", "data"
@@ -145,7 +145,7 @@ def make_functions(trainer: Trainer, config: Config, layout: Layout) -> Function
     chunk_of_row = make_chunk(trainer)
 
     def init(seed: Array) -> DeviceState:
-        return trainer.init(jax.random.key(seed))
+        return trainer.init(jax.random.key(seed, impl=PRNG))
 
     def chunk(row: tuple[DeviceState, Hyper, Array], n: Array) -> tuple[DeviceState, dict[str, Array]]:
         state, hyper, wanted = row

@@ -12,7 +12,7 @@ from purejax_sc.agent import muesli
 from purejax_sc.config import Config, ConfigError, Hyper
 from purejax_sc.envs import is_host
 from purejax_sc.training import replay
-from purejax_sc.types import Array, Key, LearnerState, Params, Sequence, Tree
+from purejax_sc.types import PRNG, Array, Key, LearnerState, Params, Sequence, Tree
 
 LAST_EPISODES = 200  # whose mean return is the paper's score
 FLOAT = 4  # bytes
@@ -108,7 +108,7 @@ def check_fits(config: Config, learner: muesli.Learner, row: Sequence, free: int
     states = train.sequence_length * train.batch_sequences
     imagined = states * config.sc.rollout_ratio * config.sc.unroll if config.sc.update != "none" else 0
     needs = {
-        "network.* or muesli.bins": num_seeds * tree_bytes(jax.eval_shape(learner.init, jax.random.key(0))),
+        "network.* or muesli.bins": num_seeds * tree_bytes(jax.eval_shape(learner.init, jax.random.key(0, impl=PRNG))),
         "train.num_envs or train.sequence_length": num_seeds * train.num_envs * one,
         "train.batch_sequences or train.sequence_length": train.batch_sequences * one,
         "train.batch_sequences or muesli.bins": states * (config.muesli.unroll + 1) * bins * FLOAT,

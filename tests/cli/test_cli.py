@@ -1,8 +1,13 @@
 """The command line: every mistake is one line on stderr with exit status 2, and writes nothing."""
 
+import os
+import pwd
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from purejax_sc import config
@@ -60,6 +65,31 @@ def contents(root: Path) -> dict[Path, bytes | None]:
 )
 def test_mistakes_are_one_line(capsys, command: str, words: str) -> None:
     assert words in refusal(capsys, command)
+
+
+@pytest.mark.parametrize("setting", ["JAX_ENABLE_X64", "JAX_DISABLE_JIT"])
+def test_settings_of_jax_that_nothing_runs_with_are_one_line(capsys, setting: str) -> None:
+    with jax.enable_x64(setting == "JAX_ENABLE_X64"), jax.disable_jit(setting == "JAX_DISABLE_JIT"):
+        assert f"{setting}=1" in refusal(capsys, "train smoke")
+
+
+@pytest.mark.parametrize("platform", ["cuda", "cqu"])
+def test_platforms_without_a_device_are_one_line(platform: str) -> None:
+    command = [sys.executable, "-m", "purejax_sc", "train", "smoke"]
+    environment = {**os.environ, "JAX_PLATFORMS": platform, "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"purejax-sc: JAX_PLATFORMS={platform}: JAX finds no such device here")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_user_without_a_home_has_no_cache_of_programs(monkeypatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as of a user id that the machine does not know
+    before = jax.config.jax_compilation_cache_dir
+    with work(""):
+        assert jax.config.jax_compilation_cache_dir == before
 
 
 def test_existing_run_is_not_overwritten(capsys) -> None:

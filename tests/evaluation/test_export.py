@@ -1,6 +1,8 @@
 """Agents in one small file."""
 
+import importlib
 import shutil
+import sys
 from pathlib import Path
 
 import jax
@@ -10,7 +12,9 @@ from helpers import agents
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree, load
+from purejax_sc.envs import network_spec
 from purejax_sc.evaluation import export
+from purejax_sc.evaluation.evaluate import evaluation_config
 from purejax_sc.results.files import RunError
 from purejax_sc.runs.agents import AGENTS, FILE, load_agents
 
@@ -39,6 +43,39 @@ def test_an_exported_agent_is_the_one_of_its_seed_to_half_precision(run, kept) -
     for params in (part.learner.params, part.learner.target):
         jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[0], y.astype(np.float16)), params, acting)
         assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
+
+
+LEVEL = "##########\n#@$.     #\n# $.     #\n# $.     #\n# $.     #\n" + "#        #\n" * 4 + "##########\n"
+
+
+def test_an_agent_needs_no_file_of_the_machine_that_trained_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    Path("here/levels.txt").write_text(LEVEL)
+    tree = TINY | {"env": "jumanji/Sokoban", "levels": {"file": "here/levels.txt", "pool": 1, "refresh": 0}}
+    run = agents.save(agents.untrained(from_tree(tree)), tmp_path / "run")
+    Path("here/levels.txt").rename("levels.txt")
+    export.export(run, tmp_path / "kept")
+    for directory in (run, tmp_path / "kept"):
+        loaded = load_agents(directory, pytest.fail)
+        override = ["levels.file=levels.txt"]
+        assert network_spec(evaluation_config(loaded.config, 1, override)) == loaded.spec
+
+
+def test_an_agent_whose_environment_cannot_be_imported_says_why(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = "from purejax_sc.envs.gymnax import make_gymnax\nfrom purejax_sc.config import EnvOptions\n"
+    Path("world_of_mine.py").write_text(
+        made + "def make(config):\n    return make_gymnax('Catch-bsuite', EnvOptions())\n"
+    )
+    run = agents.save(agents.untrained(from_tree(TINY | {"env": "world_of_mine:make"})), tmp_path / "run")
+    Path("world_of_mine.py").unlink()
+    monkeypatch.delitem(sys.modules, "world_of_mine")
+    importlib.invalidate_caches()
+    assert main(["export", str(run), "--out", "kept"]) == 0
+    assert main(["evaluate", str(run)]) == 2
+    line = "purejax-sc: 'world_of_mine:make' cannot be imported (ModuleNotFoundError: No module named 'world_of_mine')"
+    assert capsys.readouterr().err == f"{line}: mend or install it\n"
 
 
 @pytest.mark.parametrize("spoil", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"no archive"])

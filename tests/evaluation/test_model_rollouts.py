@@ -245,7 +245,7 @@ def test_mistakes_are_one_line_and_write_nothing(here, capsys, words, advice) ->
 
 
 def test_environments_on_the_host_are_refused(monkeypatch, capsys) -> None:
-    atari = agents.Agents(from_tree({"env": "atari/Pong", "network": {"kind": "impala"}}), [0], ())
+    atari = agents.Agents(from_tree({"env": "atari/Pong", "network": {"kind": "impala"}}), [0], (), ())
     monkeypatch.setattr(model_rollouts, "load_agents", lambda directory, say: atari)
     assert main(["imagine", "."]) == 2
     assert "runs on the host and cannot be compiled" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_episodes_on_the_host_beyond_the_limit_are_cut_there() -> None:
 def test_agents_on_the_host_are_evaluated_and_recorded(monkeypatch) -> None:
     monkeypatch.setattr(evaluate, "make_host_envs", lambda config, num, seed: host_games.CountingEnvs(LENGTHS[:num]))
     state = muesli.make_learner(CONFIG, MODEL, SPEC).init(jax.random.key(0))
-    trained = Agents(CONFIG, [0], jax.tree.map(lambda x: x[None], state))
+    trained = Agents(CONFIG, [0], jax.tree.map(lambda x: x[None], state), SPEC)
     report = evaluate_agents(trained, EvaluationOptions(episodes=4, searches=(SearchOptions(2),)))
     assert set(report["policies"]) == {"greedy", "sampled", "search"}
     for policy in report["policies"].values():

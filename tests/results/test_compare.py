@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from purejax_sc.cli.commands import main
-from purejax_sc.results import compare
+from purejax_sc.results import compare, plots
 from purejax_sc.results.compare import Run, read_runs
 from purejax_sc.results.curves import Curves, area, on_grid, read_curves, summarise
 from purejax_sc.results.files import RunError
@@ -253,6 +254,24 @@ def test_aggregate_is_of_the_curves(here) -> None:
         assert line.get_ydata().tolist() == [0.0, height]
         assert axes.figure.get_suptitle() == f"{name} and 90% bootstrap interval over 4 seeds"
         assert axes.xaxis.get_major_formatter()(200_000) == "200k"
+
+
+def test_labels_of_users_are_drawn_as_they_are(here) -> None:
+    """matplotlib leaves out names that begin with `_`, and reads formulas between dollar signs, also wrong ones."""
+    for name in ("_a", "$x_{$", "5$"):
+        write_run(name, [10, 20], [0, 1], [0, 2], config="env: mine:$x_{$\n")
+    figure = compare.draw(compare.compare(read_runs(["_a", "$x_{$", "5$"])), "mean")
+    plots.encode(figure, "png")  # a wrong formula would be an error
+    [legend] = figure.legends
+    assert [drawn(text) for text in legend.get_texts()] == ["_a", "$x_{$", "5$"]
+    assert drawn(figure.axes[0].title) == "mine:$x_{$"
+
+
+def drawn(text: Text) -> str:
+    """What is seen of a text that holds no formula."""
+    shown, formula = text._preprocess_math(text.get_text())
+    assert formula is False
+    return shown.replace("\N{ZERO WIDTH SPACE}", "")
 
 
 def test_several_environments_end_to_end(here, capsys) -> None:

@@ -66,7 +66,9 @@ def run(stopped: Path, tmp_path: Path) -> Path:
 
 
 def test_half_and_half_equals_the_whole(whole: Path, half: Path) -> None:
-    assert main([*SMOKE, "--out", str(half), "--resume"]) == 0
+    """Also where JAX would make other random keys."""
+    with jax.default_prng_impl("rbg"):
+        assert main([*SMOKE, "--out", str(half), "--resume"]) == 0
     assert_same_run(whole, half)
     assert {int(path.name) for path in (half / "checkpoints").iterdir()} == {8, 12, 16}  # checkpoint.keep is 3
     summary = json.loads((half / "summary.json").read_text())
@@ -307,6 +309,13 @@ def test_reshard_keeps_the_newest_rows_newest() -> None:
     four = replay.reshard(one, 1, 4)
     np.testing.assert_array_equal(four.data, [0, -1, 2, -1, 1, -1, 3, -1])
     assert (int(four.cursor), int(four.size)) == (1, 1)
+
+
+def test_a_run_is_not_resumed_under_settings_of_jax_that_change_its_numbers(half: Path, small: Config) -> None:
+    before = contents(half)
+    with jax.threefry_partitionable(False), pytest.raises(RunError, match="JAX_THREEFRY_PARTITIONABLE=True: set"):
+        train(small, half, num_seeds=2, resume=True)
+    assert contents(half) == before
 
 
 def test_difference_names_the_first_key_that_matters(small: Config) -> None:

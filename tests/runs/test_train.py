@@ -12,9 +12,12 @@ from helpers.runs import Watch, at_once, count, counting
 from purejax_sc import config
 from purejax_sc.cli.commands import main
 from purejax_sc.config import Config
+from purejax_sc.envs import network_spec
 from purejax_sc.results import statistics
 from purejax_sc.results.curves import COLUMNS, read_curves, summarise
 from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.runs.agents import load_agents, spec_from_tree
+from purejax_sc.runs.checkpoint import read_manifest
 from purejax_sc.runs.fit import NonFiniteError, train
 from purejax_sc.training.compiled import chunk_sizes
 
@@ -27,6 +30,12 @@ def test_smoke_run_leaves_every_file(whole: Path, small: Config) -> None:
     assert len(names) == len(FILES) + 1
     assert (whole / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert config.load(whole / "config.yaml") == small
+
+
+def test_a_checkpoint_knows_what_its_network_sees(whole: Path, small: Config) -> None:
+    assert load_agents(whole, pytest.fail).spec == network_spec(small)
+    (folder, *_) = (whole / "checkpoints").iterdir()
+    assert spec_from_tree(read_manifest(folder)["spec"]) == network_spec(small)
 
 
 def test_smoke_run_has_one_row_per_seed_and_log_point(whole: Path) -> None:
@@ -111,6 +120,13 @@ def test_non_finite_metric_stops_the_run(tmp_path: Path) -> None:
     assert len(rows) == 4
     assert rows[-1]["loss_value"] == "nan"
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "non-finite"
+
+
+@pytest.mark.parametrize("field", ["obs", "reward"])
+def test_what_an_environment_gives_that_is_not_finite_is_its_fault(tmp_path: Path, field: str) -> None:
+    env = f"helpers.probe_envs:late_nan_{field}"
+    with pytest.raises(NonFiniteError, match=re.escape(f"env='{env}': {field} is not finite by environment step 1024")):
+        train(config.load("smoke", [f"env={env}"]), tmp_path / "run")
 
 
 def test_non_finite_metric_is_one_line(capsys, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from helpers import game_references
 
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.config import Config, load
-from purejax_sc.envs import episodes, make_env
+from purejax_sc.envs import episodes, make_env, network_spec
 from purejax_sc.evaluation import evaluate, players
 from purejax_sc.networks import make_model
 from purejax_sc.runs.agents import Agents
@@ -60,7 +60,7 @@ def trained(config: Config) -> Agents:
     """Agents of `SEEDS` seeds after a whole run."""
     compiled = compile_seeds(config)
     states, _ = compiled.chunk(compiled.init(), config.num_iterations)
-    return Agents(config, list(range(SEEDS)), jax.tree.map(lambda x: x[:SEEDS], states.learner))
+    return Agents(config, list(range(SEEDS)), jax.tree.map(lambda x: x[:SEEDS], states.learner), network_spec(config))
 
 
 @pytest.mark.parametrize("update", ["none", "direct"])
