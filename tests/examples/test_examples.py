@@ -10,7 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = {  # what each prints, if it worked
     "train.py": "greedy: mean return",
-    "custom_env.py": "mean episode length",
+    "custom_env.py": "mean return by seed",
     "custom_loss.py": "lambda-returns: mean return",
     "custom_network.py": "mean return",
     "seed_sweep.py": "sc_weight 1.0, by seed",
