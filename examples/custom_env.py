@@ -8,14 +8,14 @@ An `Env` is two pure functions of one environment. Batching, resets and episode 
 import jax
 import jax.numpy as jnp
 
-from purejax_sc import Env, EnvSpec, Step, load, make_train
+from purejax_sc import Config, Env, EnvSpec, Step, load, make_train
 
 SIZE, TIME_LIMIT = 5, 40
 MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 State = tuple[jax.Array, jax.Array, jax.Array]  # position [2], whether the key is held, time
 
 
-def make_env(scale: float = 1.0) -> Env:
+def make_env(config: Config | None = None, scale: float = 1.0) -> Env:
     """Build the grid: 0.1 for the first visit of the key, 1 for the exit with it, both times `scale`."""
 
     def show(state: State, found: jax.Array, left: jax.Array) -> Step:
