@@ -43,7 +43,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         return z, scalar.apply(reward, z)
 
     heads = {"value": scalar.apply, "root_value": scalar.apply, "policy": policy.apply, "root_policy": policy.apply}
-    decode = partial(from_logits, support=config.muesli.support)  # logits to numbers
+    decode = partial(from_logits, atoms=config.muesli.atoms)  # logits to numbers
     return Model(init, lambda batch_size: (), encode, lambda params, e: e, step, decode=decode, **heads)
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from purejax_sc.agent import auxiliary, losses, returns, transforms
-from purejax_sc.agent.transforms import ILLEGAL, Counted, Support, flat, masked_logits, scale_gradient, with_uniform
+from purejax_sc.agent.transforms import ILLEGAL, Counted, flat, masked_logits, scale_gradient, with_uniform
 from purejax_sc.types import Array, Gates, Key, Model, Params, Scalar, Sequence
 
 # (k, policy logits [M, A] at z^k, key) -> (action vector [M, A], rho [M]): the imagination policy mu of step k + 1.
@@ -127,7 +128,7 @@ def sc_errors(
     return ScErrors(jnp.stack(prediction), target, end, scale)
 
 
-def sc_distance(loss: str, model: Model, errors: ScErrors, support: Support) -> Array:
+def sc_distance(loss: str, model: Model, errors: ScErrors, atoms: np.ndarray) -> Array:
     """Compute l_v(G, v) per term and rollout [n, M] (L12). Gates are already in the arguments.
 
     cross_entropy:  G as a number against the predicted distribution (the paper's words). Where the means agree its
@@ -137,12 +138,12 @@ def sc_distance(loss: str, model: Model, errors: ScErrors, support: Support) -> 
     """
     out, g = errors.prediction, errors.target
     if loss == "cross_entropy":
-        return losses.cross_entropy(out, transforms.to_categorical(g, support))
+        return losses.cross_entropy(out, transforms.to_categorical(g, atoms))
     # V-trace moves the mean. The spread is that of the end, discounted, for every mu.
     scale = jnp.broadcast_to(errors.scale[:, None], g.shape)
     moved = g - scale * jnp.broadcast_to(model.decode(errors.end), g.shape)
     probs = jnp.broadcast_to(jax.nn.softmax(errors.end), out.shape)
-    return losses.divergence(out, transforms.shift_categorical(probs, moved, scale, support))
+    return losses.divergence(out, transforms.shift_categorical(probs, moved, scale, atoms))
 
 
 # Search control: the imagination policies of section 4.2.

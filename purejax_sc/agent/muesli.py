@@ -254,7 +254,7 @@ def grounded_loss(
     v_target, r_target, pi_target = _unroll_targets(cfg, batch, targets, masks, logits, gamma)
 
     def categorical(out: Array, target: Array) -> Array:
-        return losses.cross_entropy(out, transforms.to_categorical(flat(target), cfg.support))
+        return losses.cross_entropy(out, transforms.to_categorical(flat(target), cfg.atoms))
 
     # One number per root [M], or per model step and root [K * M], until the means below.
     rho = transforms.importance_ratio(jax.nn.log_softmax(logits), batch.logits, batch.action)
@@ -356,7 +356,7 @@ def sc_loss(
     gates = cfg.gates if hyper.gates is None else hyper.gates
     errors = sc_errors(model, params, rollout, gamma, gates, include_last=cfg.include_last)
     mean = jax.vmap(lambda x: masked_mean(x, *live))  # [n, M] -> [n]
-    distance = consistency.sc_distance(cfg.loss, model, errors, config.muesli.support)
+    distance = consistency.sc_distance(cfg.loss, model, errors, config.muesli.atoms)
     loss = jnp.mean(mean(distance))  # L3: over k
     td = mean(jnp.abs(jax.vmap(model.decode)(errors.prediction) - errors.target))
     return loss, {"loss_sc": loss} | {f"sc_error_{k + 1}": td[k] for k in range(td.shape[0])}

@@ -1,6 +1,5 @@
 """Value transforms, gradient gates and the moving moment. Pure functions on arrays."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -38,30 +37,18 @@ def signed_parabolic(x: Array) -> Array:
     return w * (2.0 + jnp.abs(w))
 
 
-class Support(NamedTuple):
-    """Categorical form of a scalar.
+def make_atoms(spacing: str, bins: int, value_max: float) -> np.ndarray:
+    """Build the atoms float32 [bins] of `muesli.spacing`, from -value_max to value_max in transformed units (N8).
 
-    atoms: float32 [bins], increasing.   to_units, to_raw: raw numbers to the units of the atoms and back.
-    """
-
-    atoms: np.ndarray
-    to_units: Callable[[Array], Array]
-    to_raw: Callable[[Array], Array]
-
-
-def make_support(spacing: str, bins: int, value_max: float) -> Support:
-    """Build the support of `muesli.spacing`, from -value_max to value_max.
-
-    even:   evenly spaced in transformed units, as in the paper (N8).
-    symexp: raw numbers, SYMEXP_UNIT sign(u) (exp|u| - 1) of evenly spaced u (after Hafner et al. 2023): the spacing is
-            a share of the number, so that returns of any scale are told apart, and means are those of the raw numbers.
+    even:   evenly spaced, as in the paper.
+    symexp: SYMEXP_UNIT sign(u) (exp|u| - 1) of evenly spaced u (after Hafner et al. 2023): the spacing is a share of
+            the number, so that returns of any scale are told apart.
     """
     grid = (2 * np.arange(bins) - (bins - 1)) / (bins - 1)  # from -1 to 1, exactly symmetric
     if spacing == "even":
-        return Support((value_max * grid).astype(np.float32), signed_hyperbolic, signed_parabolic)
+        return (value_max * grid).astype(np.float32)
     u = np.log1p(value_max / SYMEXP_UNIT) * grid
-    atoms = SYMEXP_UNIT * np.sign(u) * np.expm1(np.abs(u))
-    return Support(atoms.astype(np.float32), lambda x: x, lambda x: x)
+    return (SYMEXP_UNIT * np.sign(u) * np.expm1(np.abs(u))).astype(np.float32)
 
 
 def two_hot(x: Array, atoms: np.ndarray) -> Array:
@@ -84,16 +71,16 @@ def two_hot(x: Array, atoms: np.ndarray) -> Array:
     return jnp.where(weight > 0.0, weight, 0.0)
 
 
-def to_categorical(x: Array, support: Support) -> Array:
-    """Return the categorical form [..., bins] of raw rewards or values [...] (N8)."""
-    return two_hot(support.to_units(x), support.atoms)
+def to_categorical(x: Array, atoms: np.ndarray) -> Array:
+    """Transform raw rewards or values [...] and return their categorical form [..., bins] (N8)."""
+    return two_hot(signed_hyperbolic(x), atoms)
 
 
-def shift_categorical(probs: Array, shift: Array, scale: Array, support: Support) -> Array:
+def shift_categorical(probs: Array, shift: Array, scale: Array, atoms: np.ndarray) -> Array:
     """Return the distribution of shift + scale X, projected onto the atoms (Bellemare et al. 2017, section 4).
 
     Args:
-      probs: [..., bins] of X in categorical form.
+      probs: [..., bins] of X in categorical form, whose atoms are raw numbers after the inverse transform.
       shift, scale: [...] raw; a negative scale mirrors.
 
     Returns:
@@ -101,19 +88,19 @@ def shift_categorical(probs: Array, shift: Array, scale: Array, support: Support
     """
     chex.assert_equal_shape([shift, scale, probs[..., 0]])
     chex.assert_type([probs, shift, scale], float)
-    x = jnp.broadcast_to(support.to_raw(jnp.asarray(support.atoms)), probs.shape)
-    moved = to_categorical(shift[..., None] + scale[..., None] * x, support)
+    x = jnp.broadcast_to(signed_parabolic(jnp.asarray(atoms)), probs.shape)
+    moved = to_categorical(shift[..., None] + scale[..., None] * x, atoms)
     # a sum, not a product of matrices: the compiler then makes no array of bins x bins per entry
     return jnp.sum(probs[..., None] * moved, axis=-2)
 
 
-def from_logits(logits: Array, support: Support) -> Array:
-    """Return raw scalars [...] of categorical logits [..., bins]: the mean over the atoms, as a raw number."""
+def from_logits(logits: Array, atoms: np.ndarray) -> Array:
+    """Return raw scalars [...] of categorical logits [..., bins]: mean over the atoms, then inverse transform."""
     chex.assert_type(logits, float)
     chex.assert_rank(logits, set(range(1, 9)))
     # In full precision also where the default is less: one-step advantages are differences of such means.
-    mean = jnp.matmul(jax.nn.softmax(logits), support.atoms, precision=jax.lax.Precision.HIGHEST)
-    return support.to_raw(mean)
+    mean = jnp.matmul(jax.nn.softmax(logits), atoms, precision=jax.lax.Precision.HIGHEST)
+    return signed_parabolic(mean)
 
 
 def scale_gradient(x: Any, gate: Any) -> Any:

@@ -160,8 +160,8 @@ class MuesliConfig(Section):
     """Actions per state from which CMPO and Retrace's expected q are estimated; 0: exact sums over all actions."""
     bins: Annotated[int, Field(ge=3, le=MOST)] = 101
     """Atoms of the distributions of value and reward."""
-    value_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10_000.0
-    """They lie between -value_max and value_max: raw numbers, or with spacing=even transformed units."""
+    value_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
+    """They lie between -value_max and value_max, in transformed units."""
     spacing: Literal["symexp", "even"] = "symexp"
     """N8: symexp spaces them by a share of the number, for returns of any scale; even as the paper does."""
     calibrate: bool = True
@@ -176,9 +176,9 @@ class MuesliConfig(Section):
     """N12: states of the model say which actions are legal, and search and imagination keep to those."""
 
     @property
-    def support(self) -> Any:
-        """The `agent.transforms.Support` of rewards and values."""
-        return resolve("purejax_sc.agent.transforms:make_support")(self.spacing, self.bins, self.value_max)
+    def atoms(self) -> Any:
+        """The atoms [bins] of rewards and values, see `agent.transforms.make_atoms`."""
+        return resolve("purejax_sc.agent.transforms:make_atoms")(self.spacing, self.bins, self.value_max)
 
 
 class ScConfig(Section):

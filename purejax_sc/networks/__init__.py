@@ -64,7 +64,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         policy=lambda params, z: policy(params, parts.read(z))[:, : spec.num_actions],
         root_value=scalar,
         root_policy=root_policy,
-        decode=partial(from_logits, support=config.muesli.support),
+        decode=partial(from_logits, atoms=config.muesli.atoms),
         reconstruct=decoder and partial(_reconstruct, parts, decoder),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
         rules=policy_and_legal if config.muesli.legal else None,

@@ -14,7 +14,7 @@ from purejax_sc.agent.consistency import UPDATES, Gates, Rollout
 from purejax_sc.types import Model, Params
 
 BINS = 21  # spacing 1/4 in transformed units, so no test number lies on an atom
-SUPPORT = transforms.make_support("even", BINS, 2.5)
+ATOMS = transforms.make_atoms("even", BINS, 2.5)
 LATENT, ACTIONS, ROOTS = 4, 3, 6
 
 
@@ -31,7 +31,7 @@ def deep_model():
         policy=lambda p, z: z @ p,
         root_value=lambda p, e: e @ p,
         root_policy=lambda p, e: e @ p,
-        decode=lambda out: transforms.from_logits(out, SUPPORT),
+        decode=lambda out: transforms.from_logits(out, ATOMS),
     )
 
 
@@ -58,7 +58,7 @@ sc_errors = jax.jit(consistency.sc_errors, static_argnums=(0, 4), static_argname
 def distance(model, errors, loss):
     if loss == "squared":
         return 0.5 * jnp.sum((errors.target - jax.vmap(model.decode)(errors.prediction)) ** 2)
-    probs = transforms.to_categorical(errors.target, SUPPORT)
+    probs = transforms.to_categorical(errors.target, ATOMS)
     return jnp.sum(losses.cross_entropy(errors.prediction, probs))
 
 

@@ -242,7 +242,7 @@ class Unrolled(NamedTuple):
 
 
 def atoms_of(cfg):
-    """The atoms [bins] of a support, in its units: raw for symexp, else transformed (N8)."""
+    """The atoms [bins] in transformed units (N8)."""
     if cfg.spacing == "even":
         return np.linspace(-cfg.value_max, cfg.value_max, cfg.bins)
     growth = (1 + cfg.value_max / 0.01) ** (2 / (cfg.bins - 1))
@@ -253,7 +253,7 @@ def atoms_of(cfg):
 def two_hot(cfg, x):
     """The raw number x as probabilities [bins] of its two neighbours."""
     atoms, out = atoms_of(cfg), np.zeros(cfg.bins)
-    x = np.clip(hyperbolic(x) if cfg.spacing == "even" else x, atoms[0], atoms[-1])
+    x = np.clip(hyperbolic(x), atoms[0], atoms[-1])
     right = min(int(np.searchsorted(atoms, x, side="right")), cfg.bins - 1)
     out[right] = (x - atoms[right - 1]) / (atoms[right] - atoms[right - 1])
     out[right - 1] = 1 - out[right]
@@ -310,8 +310,9 @@ def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled)
 
 def projected(cfg, probs, shift, scale):
     """The distribution [bins] of shift + scale X, X on the atoms with probabilities [bins], one atom at a time."""
-    to_raw = inverse_hyperbolic if cfg.spacing == "even" else float
-    return sum(p * two_hot(cfg, shift + scale * to_raw(atom)) for atom, p in zip(atoms_of(cfg), probs, strict=True))
+    return sum(
+        p * two_hot(cfg, shift + scale * inverse_hyperbolic(atom)) for atom, p in zip(atoms_of(cfg), probs, strict=True)
+    )
 
 
 def sc_loss(cfg, muesli, live, target, outputs, end, end_value, scale):
