@@ -158,7 +158,7 @@ class MuesliConfig(Section):
     """How returns are corrected for the policy that acted."""
     num_action_samples: Natural = 0
     """Actions per state from which CMPO and Retrace's expected q are estimated; 0: exact sums over all actions."""
-    bins: Annotated[int, Field(ge=3, le=MOST)] = 101
+    bins: Annotated[int, Field(ge=3, le=100_000)] = 101
     """Atoms of the distributions of value and reward."""
     value_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
     """They lie between -value_max and value_max, in transformed units."""

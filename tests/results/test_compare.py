@@ -208,8 +208,8 @@ def test_a_directory_may_have_an_equals_sign_in_its_name(here) -> None:
 
 
 def test_options_of_the_environment_make_another_task(here) -> None:
-    write_run("plain", [1], [0], config="env: garnet\nenv_options: {sticky_actions: 0.0, mdp_seed: null}\n")
-    write_run("seven", [1], [0], config="env: garnet\nenv_options: {sticky_actions: 0.0, mdp_seed: 7}\n")
+    write_run("plain", [1], [0], config="env: garnet\nenv_options: {states: null, mdp_seed: null}\n")
+    write_run("seven", [1], [0], config="env: garnet\nenv_options: {states: null, mdp_seed: 7}\n")
     write_run("none", [1], [0], config="env: garnet\nfrom_another_version: 1\n")
     assert [run.env for run in read_runs(["plain", "seven", "none"])] == ["garnet", "garnet mdp_seed=7", "garnet"]
 

@@ -39,7 +39,7 @@ def test_a_plan_holds_the_state_of_a_run() -> None:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ({"muesli": {"bins": 2_000_000_000}}, "lower network.* or muesli.bins"),
+        ({"network": {"width": 300_000}}, "lower network.* or muesli.bins"),
         ({"sc": {"rollout_ratio": 1e9}}, "lower sc.rollout_ratio or muesli.bins"),
         (
             {"train": {"num_envs": 1_000_000_000, "sequence_length": 2}, "replay": {"capacity": 2_000_000_000}},
