@@ -90,9 +90,11 @@ def assert_agree(one, other):
 
 def check_updates(example, monkeypatch, name, update, num_updates=2):
     """Two updates by the example lead from the library's parameters to the library's parameters."""
-    config = load(name, [f"sc.update={update}"])
     args = getattr(example, PRESETS[name])
     args = (args() if callable(args) else args)._replace(update=update)
+    # the file has the paper's even bins, and does not calibrate
+    bins = [f"muesli.bins={args.bins}", f"muesli.value_max={args.bins_max}", "muesli.spacing=even"]
+    config = load(name, [f"sc.update={update}", *bins, "muesli.calibrate=false"])
     monkeypatch.setattr(jax.random, "categorical", likeliest)
     env = make_env(config)
     batch = sequences(env.spec, config.train.sequence_length, 3)
