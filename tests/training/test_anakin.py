@@ -132,7 +132,7 @@ PROBE = {
     "train": {"env_steps": 8_000, "num_envs": 8, "sequence_length": 5, "batch_sequences": 16, "replay_share": 0.5},
     "replay": {"capacity": 2_000},
     "muesli": {"unroll": 2, "bins": 21, "value_max": 5.0, "num_action_samples": 0},
-    "sc": {"unroll": 2},
+    "sc": {"update": "direct", "unroll": 2},
     "hyper": {"learning_rate": 3e-3, "discount": 0.5},
 }
 
