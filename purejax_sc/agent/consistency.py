@@ -261,7 +261,8 @@ def choose_starts(
     """Choose the M states that rollouts start from, `ratio` of those of the batch.
 
     Args:
-      e, logits: [T * B, ...], [T, B, A] encodings and policy logits of the batch.   valid: [T, B] its roots.
+      e:      [T * B, ...] encodings of the batch.
+      logits: [T, B, A] policy logits of the batch.   valid: [T, B] its roots.
 
     Returns:
       e [M, ...], policy logits [M, A], the mask [M] of starts that count, and the facts that `control` needs.

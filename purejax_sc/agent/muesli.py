@@ -339,7 +339,7 @@ def sc_loss(
     """Compute L_sc: rollouts from the states of the batch, v(z^k) against G_{k:K}, gradients by the gates (Eq. 7).
 
     Args:
-      e, logits: [M, ...], [T, B, A] encodings and masked policy logits of the roots. Gradients reach the encoder (L11).
+      e:      [M, ...] encodings of the roots. Gradients reach the encoder (L11).   logits: [T, B, A] masked, theirs.
     """
     cfg = config.sc
     chex.assert_equal_shape([logits, batch.logits])

@@ -22,9 +22,13 @@ from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Param
 class Agent:
     """The agent of one seed of a run. Its methods are pure functions of arrays, for `jit` and `vmap`.
 
-    params: of the target network, which acted in training. They are the leaves of the agent, which is a pytree: a
-            compiled function takes another agent of the same run without compiling again.
-    config: of the run.   model: the network as functions of parameters.   spec: of its observations.   seed: its own.
+    Attributes:
+      params: of the target network, which acted in training. They are the leaves of the agent, which is a pytree: a
+        compiled function takes another agent of the same run without compiling again.
+      config: of the run.
+      model: the network as functions of parameters.
+      spec: of its observations and actions.
+      seed: of the agent in its run.
 
     B environments act at once. docs/python.md plays an episode with `envs.base.step`, which resets where one has ended;
     `envs.episodes.play` plays whole episodes in one program.
