@@ -10,7 +10,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "bench/RESULTS.md", "bench/*/*.md", "tools/campaign/*.md")
+PAGES = ("*.md", "docs/*.md", "bench/RESULTS.md", "bench/*/*.md", "tools/campaign/*.md")
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 
 

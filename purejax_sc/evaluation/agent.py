@@ -30,8 +30,7 @@ class Agent:
       spec: of its observations and actions.
       seed: of the agent in its run.
 
-    B environments act at once. docs/python.md plays an episode with `envs.base.step`, which resets where one has ended;
-    `envs.episodes.play` plays whole episodes in one program.
+    B environments act at once. docs/python.md plays an episode; `envs.episodes.play` plays many in one program.
     """
 
     params: Params
