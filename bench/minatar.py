@@ -25,7 +25,7 @@ GAMES = ("Asterix", "Breakout", "Freeway", "SpaceInvaders", "Seaquest")
 STEPS = (200_000, 500_000, 1_000_000)
 ARMS = {"none": "Muesli", "direct": "SC-Direct"}
 # Minutes per million steps of five seeds on two cores of an AMD EPYC at 85bead9: Muesli 470 to 510 s, PPO 70 to 110 s.
-# SC-Direct takes 1.1 of Muesli's time (514 and 467 s, "Return per second" in RESULTS). Not known of rejax.
+# SC-Direct takes 1.1 of Muesli's time (514 and 467 s, bench/results/breakout.md). Not known of rejax.
 METHODS = {  # title: peer, steps of a run, colour, dashes, minutes per million steps
     "Muesli": ("Muesli", 1_000_000, plots.color(0), "-", 8.2),
     "SC-Direct": ("SC-Direct", 1_000_000, plots.color(1), "-", 9.0),

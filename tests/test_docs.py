@@ -26,7 +26,10 @@ from purejax_sc.tabular import options as tabular
 
 ROOT = Path(__file__).parent.parent
 MANUAL = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES = [*MANUAL, ROOT / "CONTRIBUTING.md", ROOT / "bench" / "RESULTS.md"]
+INDEX = ROOT / "bench" / "RESULTS.md"
+RESULTS = sorted((ROOT / "bench" / "results").glob("*.md"))
+HEADS = ["Question", "Answer", "Table", "Protocol", "Command", "Commit"]
+PAGES = [*MANUAL, ROOT / "CONTRIBUTING.md", INDEX, *RESULTS]
 INSIDE = "\n## From inside\n"
 FILE_NAME = re.compile(r"# (\S+\.py)\n")
 LABEL = re.compile(r"\b[LN]\d+\b")
@@ -104,7 +107,7 @@ def test_python_examples_run(page: Path, directory: Path) -> None:
             exec(compile(block.before + block.text, str(page), "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", MANUAL, ids=name_of)
+@pytest.mark.parametrize("page", [*MANUAL, *RESULTS], ids=name_of)
 def test_commands_are_understood(page: Path, directory: Path) -> None:
     write_files(outside(page), directory)
     for program, *words in shell_lines(outside(page)):
@@ -121,9 +124,11 @@ def check_command(name: str, *words: str) -> None:
     if name == "tabular":
         assert tabular.parse(params["overrides"])
     if name == "sweep":
-        for setting, values in config.split_words(params["settings"]).items():
+        swept = config.split_words(params["settings"])
+        fixed = [f"{setting}={values[0]}" for setting, values in swept.items() if len(values) == 1]
+        for setting, values in swept.items():
             for value in values:
-                assert config.load(params["config"], [f"{setting}={value}"]).env
+                assert config.load(params["config"], [*fixed, f"{setting}={value}"]).env
 
 
 def test_the_command_line_page_lists_every_command_with_options_that_it_has() -> None:
@@ -214,6 +219,13 @@ def test_file_names_exist(page: Path) -> None:
             assert (ROOT / text).exists(), f"{text} does not exist"
         elif text.endswith((".py", ".md")):
             assert (page.parent / text).exists() or (ROOT / "purejax_sc" / text).exists(), f"{text} does not exist"
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=name_of)
+def test_results_have_the_same_heads_and_a_row_in_the_index(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", prose(text), flags=re.MULTILINE) == HEADS
+    assert f"](results/{page.name})" in INDEX.read_text(encoding="utf-8")
 
 
 def test_the_readme_is_short() -> None:

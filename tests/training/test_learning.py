@@ -52,7 +52,7 @@ def test_cartpole_is_learned_in_100_000_steps(update):
 
 @pytest.mark.parametrize("update", ["none", "direct"])
 def test_breakout_is_learned_in_1_000_000_steps(update):
-    # The lowest mean of five seeds in RESULTS is 28.0 [24.1, 31.9].
+    # The lowest mean of five seeds in bench/results/breakout_search.md is 28.0 [24.1, 31.9].
     assert mean_returns("minatar_breakout", [f"sc.update={update}"], [(900_000, 1_000_000)])[0] >= 24
 
 
