@@ -18,18 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import envs
-from purejax_sc.config import Config, ConfigError, Hyper, from_tree
+from purejax_sc.config import Config, Hyper
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.agents import spec_to_tree
 from purejax_sc.runs.checkpoint import Facts
-from purejax_sc.runs.directory import Run, claim, difference, read_summary, start
+from purejax_sc.runs.directory import Run, claim, read_summary, start
 from purejax_sc.runs.interrupts import stop_requests
 from purejax_sc.runs.logging import RunLog
 from purejax_sc.training import distributed, sebulba
 from purejax_sc.training.compiled import Point, Program, check_settings, chunk_sizes, log_metrics
 from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
-from purejax_sc.training.train_state import AnyState, check_num_seeds
+from purejax_sc.training.train_state import AnyState, check_seeds
 from purejax_sc.types import EnvSpec, Gates
 
 GIVEN = {"frame": "obs", "reward": "reward", "prev_reward": "reward", "episode_return": "reward"}  # by environments
@@ -84,8 +84,6 @@ def train(
       The contents of summary.json. Raises ConfigError, RunError and NonFiniteError, and KeyboardInterrupt after a
       checkpoint when the process is asked to stop; what was written stays.
     """
-    if config.seed + num_seeds > 2**31:
-        raise ConfigError(f"seed={config.seed} leaves no room for {num_seeds} seeds below 2**31: lower seed")
     run = Run(config, [config.seed + i for i in range(num_seeds)], Path(out))
     return fit([run], Session(**settings), resume, force, strict=True)[0]
 
@@ -98,14 +96,9 @@ def fit(
     strict: raise NonFiniteError for a non-finite metric. Otherwise its seed is marked as lost in the summary, and does
             not stop the others.
     """
-    config, numbers = as_program([run.config for run in runs])
-    config = config.model_copy(update={"seed": runs[0].seeds[0]})
-    hypers = [hyper for run, hyper in zip(runs, numbers, strict=True) for _ in run.seeds]
-    seeds = [seed for run in runs for seed in run.seeds]
     if jax.process_index() > 0:
         session = session._replace(say=silent, on_log=silent)
-    layout = make_layout(len(seeds), config.train.data_shards, session.placement)
-    compile_ = prepare(config, seeds, hypers, layout, session)  # before anything is written
+    config, layout, compile_ = prepare(runs, session)  # before anything is written
     with ExitStack() as claims:
         for run in runs:
             distributed.on_first_process(partial(claims.enter_context, claim(run, resume, force)))
@@ -202,12 +195,9 @@ def _save(work: _Work, done: int, states: AnyState, run_seconds: float, facts: d
 
 
 def _find(runs: Sequence[Run], session: Session) -> list[Facts] | None:
-    """Find the newest checkpoint of these runs, see `checkpoint.find`. Raises RunError if it is of other runs."""
+    """Find the newest checkpoint of these runs, see `checkpoint.find`. Raises RunError for another JAX or seeds."""
     found = checkpoint.find([run.out for run in runs], session.say)
     for run, facts in zip(runs, found or (), strict=bool(found)):
-        key = difference(from_tree(facts["config"]), run.config)
-        if key:
-            raise RunError(f"the checkpoints in {run.out} are of a run with another {key}: use another --out")
         for name, value in facts.get("jax", {}).items():
             if _settings()[name] != value:
                 raise RunError(f"{run.out} was trained with {name}={value}: set that to resume it")
@@ -237,19 +227,25 @@ def _restore(work: _Work, found: list[Facts]) -> AnyState:
     return states
 
 
-def prepare(
-    config: Config, seeds: list[int], hypers: list[Hyper], layout: Layout, session: Session
-) -> Callable[[], Program]:
-    """Check everything that can be checked, and return what compiles. Raises ConfigError and RunError."""
+def prepare(runs: Sequence[Run], session: Session) -> tuple[Config, Layout, Callable[[], Program]]:
+    """Check everything that can be checked about the program of these runs. Raises ConfigError and RunError.
+
+    Returns its configuration, its layout, and what compiles it.
+    """
+    config, numbers = as_program([run.config for run in runs])
+    config = config.model_copy(update={"seed": runs[0].seeds[0]})
+    hypers = [hyper for run, hyper in zip(runs, numbers, strict=True) for _ in run.seeds]
+    seeds = [seed for run in runs for seed in run.seeds]
     check_settings()
-    check_num_seeds(config, len(seeds))
+    check_seeds(config, seeds)
+    layout = make_layout(len(seeds), config.train.data_shards, session.placement)
     if not envs.is_host(config):
         trainer = make_local_trainer(config, layout)
-        return lambda: compile_program(trainer, config, seeds, hypers, layout)
+        return config, layout, lambda: compile_program(trainer, config, seeds, hypers, layout)
     spec = envs.make_played_spec(config)
     driver = sebulba.Driver(config, spec, partial(envs.make_host_envs, config), layout)
     session.say(driver.replay_text)
-    return driver.compile
+    return config, layout, driver.compile
 
 
 def _complete(runs: Sequence[Run]) -> list[dict[str, Any]]:
