@@ -179,7 +179,8 @@ def make_targets(
         adv_q = slope * (q - v[None]) / unit
         policy = losses.cmpo_sampled(actions, adv_q, log_prior.shape[-1], hyper.cmpo_clip)
         clipped = jnp.mean(jnp.abs(adv_q[:, :-1]) > hyper.cmpo_clip, axis=0)
-    means = {"rho": rho, "value_target": value, "adv_clipped": clipped}
+    beyond = (jnp.abs(transforms.signed_hyperbolic(value)) > cfg.atoms[-1]).astype(value.dtype)
+    means = {"rho": rho, "value_target": value, "value_clipped": beyond, "adv_clipped": clipped}
     metrics = {"sigma": sigma, "slope": slope} | {name: masked_mean(x, *masks.valid) for name, x in means.items()}
     return jax.tree.map(jax.lax.stop_gradient, (Targets(policy[:-1], value, adv / sigma), moment, metrics))
 

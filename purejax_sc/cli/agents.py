@@ -37,7 +37,7 @@ def evaluate(
 
     They act greedily, by sampling their policy and, with --simulations, by search. Games of two are played against
     random moves. KEY=VALUE changes the environment, as in levels.depth=20 (Sokoban; generated levels are held out).
-    Grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games and Atari can be drawn.
+    Grids (MinAtar, Catch, Sokoban, your own), board games and Atari can be drawn.
     """
     with work("--episodes or --simulations"):
         chosen = options.chosen_searches(**search)
@@ -193,8 +193,8 @@ def play(name: str, second: bool, agent: int | None) -> None:
 def export(directory: Path, out: Path, agent: int | None) -> None:
     """Keep the agent of the run directory DIR in one small file, to give away or to put into a repository.
 
-    The new directory can be evaluated and played with like the run. It cannot be trained further: only the parameters
-    that act are kept, in half precision.
+    The new directory can be evaluated and played with like the run. Only the parameters that act are kept, in half
+    precision: train --init-from begins another run with them.
     """
     with work("what else runs on the machine"):
         from purejax_sc.evaluation.export import export as export_agent

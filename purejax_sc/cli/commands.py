@@ -34,6 +34,7 @@ def cli(context: click.Context) -> None:
 @options.out("Run directory.  [default: runs/<name of CONFIG>]")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run directory, if there is one.")
 @click.option("--force", is_flag=True, help="Replace the run directory if it exists.")
+@options.path("--init-from", "Begin with the parameters of another run, seed by seed, or of an agent.", metavar="DIR")
 @options.placement
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
@@ -47,6 +48,7 @@ def train(
     out: Path | None,
     resume: bool,
     force: bool,
+    init_from: Path | None,
     placement: Any,
     coordinator: str | None,
     num_processes: int | None,
@@ -77,9 +79,11 @@ def train(
 
         if coordinator is not None:
             agreed = {"config": loaded, "seeds": seeds, "placement": placement, "resume": resume, "force": force}
+            agreed["init_from"] = init_from
             distributed.join(coordinator, num_processes, process_id, agreed)
         with training(quiet, placement) as session:
-            summary = fit.train(loaded, directory, seeds, force=force, resume=resume, **session._asdict())
+            settings = session._replace(init_from=init_from)._asdict()
+            summary = fit.train(loaded, directory, seeds, force=force, resume=resume, **settings)
     import jax
 
     if not quiet and jax.process_index() == 0:

@@ -16,14 +16,13 @@ def print_methods(methods: Sequence[dict[str, Any]]) -> None:
         name = method["judged_by"]
         words = (*(method[key] for key in ("task", "model", "update", "setting")), f"{metric}, {name}")
         against = method["against"].get("dyna")
-        duel = _duel(against[metric][name]) if against else ("-", "")
+        duel = ("-", "")
+        if against:
+            found = against[metric][name]
+            duel = _estimate(found["difference"], "median"), f"{found['wins']}/{found['of']}"
         numbers = (_estimate(scores[name], "median"), _number(scores[name]["mean"]))
         rows.append((*words, *numbers, *duel, str(method["diverged"])))
     print_table(rows)
-
-
-def _duel(duel: dict[str, Any]) -> tuple[str, ...]:
-    return _estimate(duel["difference"], "median"), f"{duel['wins']}/{duel['of']}"
 
 
 def print_comparison(rows: Sequence[dict[str, Any]]) -> None:
@@ -70,12 +69,9 @@ def print_diagnosis(report: dict[str, Any]) -> None:
     print_table([("model steps", *(name.replace("_", " ") for name in names)), *zip(steps, *said, strict=True)])
     click.echo()
     print_table([(name.replace("_", " "), _estimate(x)) for name, x in report["actions"].items()])
-    if report["chosen"]:
-        click.echo()
-        _print_chosen(report)
-
-
-def _print_chosen(report: dict[str, Any]) -> None:
+    if not report["chosen"]:
+        return
+    click.echo()
     rows = [("", "value lost", "gain", "over the row above", "not greedy's")]
     for name, policy in report["chosen"].items():
         gains = _estimate(policy["over_greedy"]), _estimate(policy["over_last"])

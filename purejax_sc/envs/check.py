@@ -24,10 +24,10 @@ def check_env(env: Env, name: str = "the environment") -> None:
     """
     _check_spec(env.spec, name)
     key, action = jax.random.key(0, impl=PRNG), jax.ShapeDtypeStruct((), jnp.int32)
-    shared = jax.eval_shape(called(env.make_shared, f"{name}: make_shared"), key)
-    shown = jax.eval_shape(called(env.init, f"{name}: init"), key, shared)
+    shared = called(partial(jax.eval_shape, env.make_shared), f"{name}: make_shared")(key)
+    shown = called(partial(jax.eval_shape, env.init), f"{name}: init")(key, shared)
     before, first = _check_step(shown, env.spec, f"{name}: init")
-    shown = jax.eval_shape(called(env.step, f"{name}: step"), key, before, action)
+    shown = called(partial(jax.eval_shape, env.step), f"{name}: step")(key, before, action)
     after, step = _check_step(shown, env.spec, f"{name}: step")
     for part, old, new in (("the state", before, after), ("metrics", first.metrics, step.metrics)):
         if _described(old) != _described(new):
@@ -53,7 +53,10 @@ def _check_spec(spec: EnvSpec, name: str) -> None:
 
 
 def called(function: Callable[..., Any], where: str) -> Callable[..., Any]:
-    """Wrap a function of the user's: what it raises becomes a ConfigError, caused by its own traceback alone."""
+    """Wrap a function of the user's: what it raises becomes a ConfigError, caused by its own traceback alone.
+
+    A transformation of JAX belongs inside of the function: the outermost one takes JAX's frames out of a traceback.
+    """
 
     def call(*arguments: Any) -> Any:
         try:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import memory
-from purejax_sc.config import Config, EnvOptions
+from purejax_sc.config import Config
 from purejax_sc.envs.base import check_options
 from purejax_sc.types import PRNG, Array, Env, EnvSpec, Key, Step, Tree
 
@@ -49,14 +49,10 @@ def names() -> tuple[str, ...]:
 
 
 def make(config: Config) -> Env:
-    """Raises LookupError for another name, and ConfigError."""
+    """One Garnet MDP, fixed by `mdp_seed`, with one-hot observations. Raises LookupError, and ConfigError."""
     if config.env not in names():
         raise LookupError(config.env)
-    return make_garnet(config.env_options)
-
-
-def make_garnet(options: EnvOptions) -> Env:
-    """One Garnet MDP, fixed by `options.mdp_seed`, with one-hot observations. Raises ConfigError."""
+    options = config.env_options
     check_options("garnet", options, ("states", "actions", "mdp_seed"))
     num_states, num_actions = options.states or NUM_STATES, options.actions or NUM_ACTIONS
     cure = f"env_options.states={num_states} or env_options.actions={num_actions}"

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc.config import Config, ConfigError, EnvOptions
+from purejax_sc.config import Config, ConfigError
 from purejax_sc.envs.base import check_options, lenient_promotion, postponed, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
@@ -24,23 +24,18 @@ def names() -> tuple[str, ...]:
 
 
 def make(config: Config) -> Env:
-    """The environment that `config.env` names. Raises LookupError for an unknown name, and ConfigError."""
-    name = config.env.removeprefix("gymnax/")
-    if name not in gymnax.registered_envs or name in _DOWNLOADS:
-        raise LookupError(config.env)
-    return make_gymnax(name, config.env_options)
-
-
-def make_gymnax(name: str, options: EnvOptions) -> Env:
-    """A registered gymnax environment as an `Env`. Raises ConfigError for options it lacks and for continuous actions.
+    """The environment that `config.env` names. Raises LookupError for an unknown name, and ConfigError.
 
     MinAtar games have gymnax's minimal action sets and, unlike the original, no sticky actions.
     """
-    check_options(f"gymnax/{name}", options, ())
+    name = config.env.removeprefix("gymnax/")
+    if name not in gymnax.registered_envs or name in _DOWNLOADS:
+        raise LookupError(config.env)
+    check_options(config.env, config.env_options, ())
     with lenient_promotion():
         environment, params = gymnax.make(name)
     if not isinstance(environment.action_space(params), spaces.Discrete):
-        raise ConfigError(f"env='gymnax/{name}' has continuous actions, but the agent needs discrete actions")
+        raise ConfigError(f"env={config.env!r} has continuous actions, but the agent needs discrete actions")
     return from_gymnax(environment, params, jnp.bool_ if name.endswith("-MinAtar") else jnp.float32)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pgx
 from pgx import go
 
-from purejax_sc.config import Config, EnvOptions
+from purejax_sc.config import Config
 from purejax_sc.envs.base import check_options, lenient_promotion, without_weak_types
 from purejax_sc.types import PRNG, Array, Env, EnvSpec, Key, Step, Tree
 
@@ -35,24 +35,19 @@ def names() -> tuple[str, ...]:
 
 
 def make(config: Config) -> Env:
-    """The game that `config.env` names. Raises LookupError for an unknown name, and ConfigError."""
-    if config.env not in names():
-        raise LookupError(config.env)
-    return make_pgx(config.env.removeprefix("pgx/"), config.env_options)
-
-
-def make_pgx(name: str, options: EnvOptions) -> Env:
-    """A Pgx game as an `Env`, with discount -1 between two players, who see the board from their own side.
+    """A Pgx game, with discount -1 between two players, who see the board from their own side.
 
     `Step.player` is 0 for the one who moved first and 1 for the other. With two players, `Step.metrics` has
-    `first_wins`: 1 if the first has won, 0.5 for a draw, 0 else. Raises ConfigError for options that the game lacks.
+    `first_wins`: 1 if the first has won, 0.5 for a draw, 0 else. Raises LookupError, and ConfigError.
 
     Go is scored by area with all stones alive (Tromp-Taylor); White gets the komi. A legal move may repeat a position,
     which loses at once (positional superko).
     """
-    size = go_size(name)
-    check_options(f"pgx/{name}", options, ())
-    return adapt(pgx.make(name) if size is None else make_go(size))
+    if config.env not in names():
+        raise LookupError(config.env)
+    size = go_size(config.env)
+    check_options(config.env, config.env_options, ())
+    return adapt(pgx.make(config.env.removeprefix("pgx/")) if size is None else make_go(size))
 
 
 def make_go(size: int, komi: float = GO_KOMI, max_steps: int | None = None) -> go.Go:

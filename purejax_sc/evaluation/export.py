@@ -16,8 +16,8 @@ from purejax_sc.runs.directory import write_config
 def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
     """Write the agent of one seed (None: the first) to the new directory `out`, which can play and be evaluated.
 
-    It cannot be trained further: only the parameters that act are kept, in half precision. Returns the seed, and the
-    bytes that its file takes. Raises RunError, and then leaves no directory.
+    Only the parameters that act are kept, in half precision. Returns the seed, and the bytes that its file takes.
+    Raises RunError, and then leaves no directory.
     """
     agents = load_agents(directory, say)
     row = row_of(seed, agents.seeds, directory)

@@ -16,7 +16,9 @@ import numpy as np
 
 from purejax_sc import networks
 from purejax_sc.agent import muesli
-from purejax_sc.config import Config, ConfigError, from_tree, load
+from purejax_sc.config import Config, ConfigError, from_tree, load, to_tree
+from purejax_sc.config.errors import quote
+from purejax_sc.config.files import flat
 from purejax_sc.envs import network_spec
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
@@ -24,6 +26,7 @@ from purejax_sc.runs.directory import CHECKPOINTS, OLDER
 from purejax_sc.types import PRNG, EnvSpec, LearnerState, Params
 
 FILE = "agent.npz"
+NETWORK = ("network.", "muesli.bins", "muesli.value_max", "muesli.spacing", "muesli.reconstruct", "muesli.legal")
 _PACKAGE = Path(__file__).parent.parent
 AGENTS = _PACKAGE / "agents"
 if not AGENTS.is_dir():  # a checkout keeps them beside the benchmarks; the wheel carries them in the package
@@ -79,6 +82,29 @@ def load_agents(directory: Path, warn: Callable[[str], None]) -> Agents:
     except ValueError as error:  # of Orbax, for other shapes
         raise RunError(f"{step} does not fit its configuration ({reason(error)}): {OLDER}") from None
     return Agents(config, seeds, learner, spec)
+
+
+def load_params(name: str | Path, config: Config, spec: EnvSpec, rows: int, warn: Callable[[str], None]) -> Params:
+    """Load parameters [rows, ...] with which runs of `config` can begin, from a directory or a shipped agent.
+
+    Row i gets those of agent i; beyond the last one the agents are counted from the first again.
+    Raises RunError if they have another network, or were made for another spec.
+    """
+    agents = load_agents(find_agent(name), warn)
+    theirs, ours = _needs(agents.config, agents.spec), _needs(config, spec)
+    for key in theirs | ours:
+        if theirs.get(key) != ours.get(key):
+            there, here = quote(theirs.get(key)), quote(ours.get(key))
+            raise RunError(f"{name} cannot begin this run: {key} is {there} there and {here} here: make them equal")
+    order = np.arange(rows) % len(agents.seeds)
+    params: Params = jax.tree.map(lambda x: x[order], agents.learner.params)
+    return params
+
+
+def _needs(config: Config, spec: EnvSpec) -> dict[str, Any]:
+    """Return what the parameters of a network depend on, by name."""
+    keys = {key: value for key, value in flat(to_tree(config)).items() if key.startswith(NETWORK)}
+    return keys | {f"spec.{field}": value for field, value in spec_to_tree(spec).items()}
 
 
 def spec_to_tree(spec: EnvSpec) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def check_same(out: Path, config: Config) -> None:
         raise RunError(f"{path} cannot be resumed: {error}; {OLDER}") from None
     if key:
         raise RunError(
-            f"{out} was trained with another {key}: resume with the run's own configuration, {out}/config.yaml"
+            f"{out} was trained with another {key}: resume with the run's own configuration, {out}/config.yaml, or"
+            f" begin another run with its parameters: train --init-from {out}"
         )
 
 

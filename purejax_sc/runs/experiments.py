@@ -25,8 +25,7 @@ from purejax_sc.results.files import RunError
 from purejax_sc.results.lock import claim, is_free
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.directory import CHECKPOINTS, Run, check_same, read_summary
-from purejax_sc.runs.fit import Session, as_program, fit, prepare, program_of
-from purejax_sc.training.sharding import make_layout
+from purejax_sc.runs.fit import Session, fit, prepare, program_of
 
 RUNS = "runs"
 Job = list[Run]  # the runs of one compiled program
@@ -105,7 +104,7 @@ def plan(out: Path, arms: Sequence[Arm], num_seeds: int, session: Session) -> li
             jobs.setdefault(key, []).append(run)
     for job in jobs.values():
         if not is_host(job[0].config) and all(is_free(run.out) for run in job):
-            _check(job, session)
+            prepare(job, session)
     return list(jobs.values())
 
 
@@ -160,8 +159,6 @@ def env_steps(job: Job) -> int:
 def _runs(out: Path, arm: Arm, num_seeds: int) -> list[Run]:
     """Return the runs that hold the seeds of an arm, those that are there and those that are missing."""
     first = arm.config.seed
-    if first + num_seeds > 2**31:
-        raise ConfigError(f"seed={first} leaves no room for {num_seeds} seeds below 2**31: lower seed")
     wanted = set(range(first, first + num_seeds))
     ranges = {seeds: path for seeds, path in _found(out, arm).items() if wanted & set(seeds)}
     missing = wanted - {seed for seeds in ranges for seed in seeds}
@@ -200,11 +197,3 @@ def _program(out: Path) -> tuple[Path, ...]:
             continue
         return tuple(sorted((out / relative).resolve() for relative in program))
     return ()
-
-
-def _check(job: Job, session: Session) -> None:
-    """Raise ConfigError for a job that cannot be trained."""
-    config, _ = as_program([run.config for run in job])
-    seeds = [seed for run in job for seed in run.seeds]
-    layout = make_layout(len(seeds), config.train.data_shards, session.placement)
-    prepare(config, seeds, [config.hyper] * len(seeds), layout, session)

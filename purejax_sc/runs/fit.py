@@ -16,21 +16,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from purejax_sc import envs
-from purejax_sc.config import Config, ConfigError, Hyper, from_tree
+from purejax_sc.config import Config, Hyper
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
-from purejax_sc.runs.agents import spec_to_tree
+from purejax_sc.runs.agents import load_params, spec_to_tree
 from purejax_sc.runs.checkpoint import Facts
-from purejax_sc.runs.directory import Run, claim, difference, read_summary, start
+from purejax_sc.runs.directory import Run, claim, read_summary, start
 from purejax_sc.runs.interrupts import stop_requests
 from purejax_sc.runs.logging import RunLog
 from purejax_sc.training import distributed, sebulba
 from purejax_sc.training.compiled import Point, Program, check_settings, chunk_sizes, log_metrics
-from purejax_sc.training.sharding import Layout, Placement, compile_program, make_layout, make_local_trainer
-from purejax_sc.training.train_state import AnyState, check_num_seeds
-from purejax_sc.types import EnvSpec, Gates
+from purejax_sc.training.sharding import SEED, Layout, Placement, compile_program, make_layout, make_local_trainer, put
+from purejax_sc.training.train_state import AnyState, check_seeds
+from purejax_sc.types import EnvSpec, Gates, Params
 
 GIVEN = {"frame": "obs", "reward": "reward", "prev_reward": "reward", "episode_return": "reward"}  # by environments
 
@@ -50,12 +51,14 @@ class Session(NamedTuple):
     say:       is called with messages, each a line of text.
     on_log:    is called with each log point, after the files of the run have it.
     command:   is noted in summaries.
+    init_from: a directory or a shipped agent, with whose parameters runs begin, see `agents.load_params`.
     """
 
     placement: Placement | None = None
     say: Callable[[str], None] = silent
     on_log: Callable[[Point], None] = silent
     command: str | None = None
+    init_from: str | Path | None = None
 
 
 DEFAULTS = Session()
@@ -78,14 +81,12 @@ def train(
       num_seeds: seeds trained by one program; row i equals the single run of seed `config.seed + i`.
       force:     replace `out` if it is a run directory. Without `force` and `resume` it must not exist.
       resume:    continue from the newest checkpoint in `out`; a directory that does not exist is begun.
-      settings:  fields of `Session`, such as `on_log` and `placement`.
+      settings:  fields of `Session`, such as `on_log`, `placement` and `init_from`.
 
     Returns:
       The contents of summary.json. Raises ConfigError, RunError and NonFiniteError, and KeyboardInterrupt after a
       checkpoint when the process is asked to stop; what was written stays.
     """
-    if config.seed + num_seeds > 2**31:
-        raise ConfigError(f"seed={config.seed} leaves no room for {num_seeds} seeds below 2**31: lower seed")
     run = Run(config, [config.seed + i for i in range(num_seeds)], Path(out))
     return fit([run], Session(**settings), resume, force, strict=True)[0]
 
@@ -98,27 +99,26 @@ def fit(
     strict: raise NonFiniteError for a non-finite metric. Otherwise its seed is marked as lost in the summary, and does
             not stop the others.
     """
-    config, numbers = as_program([run.config for run in runs])
-    config = config.model_copy(update={"seed": runs[0].seeds[0]})
-    hypers = [hyper for run, hyper in zip(runs, numbers, strict=True) for _ in run.seeds]
-    seeds = [seed for run in runs for seed in run.seeds]
     if jax.process_index() > 0:
         session = session._replace(say=silent, on_log=silent)
-    layout = make_layout(len(seeds), config.train.data_shards, session.placement)
-    compile_ = prepare(config, seeds, hypers, layout, session)  # before anything is written
+    config, layout, compile_ = prepare(runs, session)  # before anything is written
     with ExitStack() as claims:
         for run in runs:
             distributed.on_first_process(partial(claims.enter_context, claim(run, resume, force)))
         if resume and (summaries := _complete(runs)):
             session.say(f"{runs[0].out} is complete: nothing is left to train")
             return summaries
-        found = _find(runs, session) if resume else None
+        found, spec = (_find(runs, session) if resume else None), envs.network_spec(config)
+        source = None if found else session.init_from
+        params = source and load_params(source, config, spec, layout.rows, session.say)
         session.say("compiling")
         program = compile_()
         session.say(f"compiled in {program.seconds:.1f} s")
+        if params:
+            program = program._replace(init=partial(_begin_with, params, program, layout))
         for run in runs:
             distributed.on_first_process(partial(start, run, force))
-        work = _Work(config, runs, layout, program, [RunLog(run) for run in runs], session, envs.network_spec(config))
+        work = _Work(config, runs, layout, program, [RunLog(run) for run in runs], session, spec)
         for log, fact in zip(work.logs, found or (), strict=bool(found)):
             log.resume(fact)  # before anything of the run is written
         facts = {"command": session.command, "compile_seconds": program.seconds, "memory": program.memory}
@@ -132,6 +132,17 @@ def fit(
         finally:
             program.close()
         return [log.close({"status": "complete"} | facts) for log in work.logs]
+
+
+def _begin_with(params: Params, program: Program, layout: Layout) -> AnyState:
+    """Return new states with these parameters [rows, ...], which the target network has, too."""
+
+    def placed() -> Any:  # copies, because the program donates each
+        return put(layout, jax.tree.map(np.copy, params), PartitionSpec(SEED))
+
+    states = program.init()
+    learner = states.learner._replace(params=placed(), target=placed())
+    return states._replace(learner=learner, earlier=placed() if states.earlier else ())
 
 
 class _Work(NamedTuple):
@@ -159,7 +170,7 @@ def _loop(work: _Work, found: list[Facts] | None, facts: dict[str, Any], strict:
     states = _restore(work, found) if found else program.init()
     done = saved = found[0]["iterations"] if found else 0
     run_seconds = sum(fact["run_seconds"] for fact in found or ())
-    begin = time.perf_counter() - logs[0].wall_seconds
+    begin, clipped = time.perf_counter() - logs[0].wall_seconds, 0.0
     with stop_requests(session.say) as requested:
         for n in chunk_sizes(config.num_iterations, config.train.log_points, done):
             start = time.perf_counter()
@@ -175,6 +186,10 @@ def _loop(work: _Work, found: list[Facts] | None, facts: dict[str, Any], strict:
             if strict:
                 _check_finite(point, states, config.env)
             session.on_log(point)
+            before, clipped = clipped, max(clipped, point.metrics.get("value_clipped", np.zeros(1)).max())
+            if clipped > before == 0:
+                limit = f"raise muesli.value_max={config.muesli.value_max:g}"
+                session.say(f"{clipped:.1%} of the value targets lie beyond the bins and are cut: {limit}")
             stop = distributed.any_process(requested())
             due = (done - saved) * config.updates_per_iteration >= config.checkpoint.updates
             if stop or due or done == config.num_iterations:
@@ -202,12 +217,9 @@ def _save(work: _Work, done: int, states: AnyState, run_seconds: float, facts: d
 
 
 def _find(runs: Sequence[Run], session: Session) -> list[Facts] | None:
-    """Find the newest checkpoint of these runs, see `checkpoint.find`. Raises RunError if it is of other runs."""
+    """Find the newest checkpoint of these runs, see `checkpoint.find`. Raises RunError for another JAX or seeds."""
     found = checkpoint.find([run.out for run in runs], session.say)
     for run, facts in zip(runs, found or (), strict=bool(found)):
-        key = difference(from_tree(facts["config"]), run.config)
-        if key:
-            raise RunError(f"the checkpoints in {run.out} are of a run with another {key}: use another --out")
         for name, value in facts.get("jax", {}).items():
             if _settings()[name] != value:
                 raise RunError(f"{run.out} was trained with {name}={value}: set that to resume it")
@@ -237,19 +249,25 @@ def _restore(work: _Work, found: list[Facts]) -> AnyState:
     return states
 
 
-def prepare(
-    config: Config, seeds: list[int], hypers: list[Hyper], layout: Layout, session: Session
-) -> Callable[[], Program]:
-    """Check everything that can be checked, and return what compiles. Raises ConfigError and RunError."""
+def prepare(runs: Sequence[Run], session: Session) -> tuple[Config, Layout, Callable[[], Program]]:
+    """Check everything that can be checked about the program of these runs. Raises ConfigError and RunError.
+
+    Returns its configuration, its layout, and what compiles it.
+    """
+    config, numbers = as_program([run.config for run in runs])
+    config = config.model_copy(update={"seed": runs[0].seeds[0]})
+    hypers = [hyper for run, hyper in zip(runs, numbers, strict=True) for _ in run.seeds]
+    seeds = [seed for run in runs for seed in run.seeds]
     check_settings()
-    check_num_seeds(config, len(seeds))
+    check_seeds(config, seeds)
+    layout = make_layout(len(seeds), config.train.data_shards, session.placement)
     if not envs.is_host(config):
         trainer = make_local_trainer(config, layout)
-        return lambda: compile_program(trainer, config, seeds, hypers, layout)
+        return config, layout, lambda: compile_program(trainer, config, seeds, hypers, layout)
     spec = envs.make_played_spec(config)
     driver = sebulba.Driver(config, spec, partial(envs.make_host_envs, config), layout)
     session.say(driver.replay_text)
-    return driver.compile
+    return config, layout, driver.compile
 
 
 def _complete(runs: Sequence[Run]) -> list[dict[str, Any]]:

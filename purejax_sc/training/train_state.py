@@ -91,11 +91,13 @@ def swap_time(sequence: Sequence) -> Sequence:
     return swapped._replace(carry=sequence.carry)
 
 
-def check_num_seeds(config: Config, num_seeds: int) -> None:
-    """Raise ConfigError for several seeds of an environment on the host."""
-    if num_seeds > 1 and is_host(config):
+def check_seeds(config: Config, seeds: list[int]) -> None:
+    """Raise ConfigError for several seeds of an environment on the host, and for those that are no int32."""
+    if max(seeds) >= 2**31:
+        raise ConfigError(f"seed={config.seed} leaves no room for {len(seeds)} seeds below 2**31: lower seed")
+    if len(seeds) > 1 and is_host(config):
         raise ConfigError(
-            f"--seeds {num_seeds}: {config.env} runs on the host, one seed at a time: give each its seed=N and --out"
+            f"--seeds {len(seeds)}: {config.env} runs on the host, one seed at a time: give each its seed=N and --out"
         )
 
 

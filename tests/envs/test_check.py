@@ -104,6 +104,8 @@ def test_what_shapes_do_not_tell_is_found_by_playing(env: Env, line: str) -> Non
 
 
 OWN = """
+import jax
+import jax.numpy as jnp
 from gymnax.environments.bsuite.catch import Catch
 
 CATCH = Catch()
@@ -113,6 +115,10 @@ def make_broken(config):
 
 def make_text(config):
     return "text"
+
+def make_stray(config):
+    from helpers.corridor import corridor
+    return corridor()._replace(init=lambda key, shared: jax.vmap(lambda x: jnp.zeros(3) + jnp.zeros(4))(jnp.zeros(2)))
 """
 
 
@@ -129,12 +135,20 @@ def test_a_class_or_an_environment_of_gymnax_is_one(own, name: str) -> None:
     check_env(env)
 
 
-def test_an_error_in_a_function_of_the_user_shows_its_own_traceback_and_one_line(own, capsys) -> None:
-    assert main(["train", "smoke", "env=own_envs:make_broken"]) == 2
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("make_broken", " raised NameError: name 'mistake' is not defined"),
+        ("make_stray", ": init raised TypeError: add got incompatible shapes for broadcasting: (3,), (4,)."),
+    ],
+)
+def test_an_error_in_a_function_of_the_user_shows_its_own_traceback_and_one_line(own, capsys, name, words) -> None:
+    assert main(["train", "smoke", f"env=own_envs:{name}"]) == 2
     shown = capsys.readouterr().err
     assert "own_envs.py" in shown
     assert "purejax_sc/" not in shown
-    assert shown.endswith("purejax-sc: env='own_envs:make_broken' raised NameError: name 'mistake' is not defined\n")
+    assert "pjit.py" not in shown  # of JAX, which leaves some frames of its NumPy
+    assert shown.endswith(f"purejax-sc: env='own_envs:{name}'{words}\n")
 
 
 def test_what_makes_no_environment_is_refused(own) -> None:

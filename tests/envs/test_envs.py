@@ -13,7 +13,7 @@ from helpers import probe_envs
 
 from purejax_sc.config import Config, ConfigError, EnvOptions
 from purejax_sc.envs import base, env_names, garnet, make_env
-from purejax_sc.envs.garnet import make_garnet, sample_garnet
+from purejax_sc.envs.garnet import sample_garnet
 from purejax_sc.envs.gymnax import from_gymnax, names
 from purejax_sc.types import Env, EnvSpec, Step
 
@@ -240,7 +240,7 @@ def test_garnet_has_uniformly_many_successors_and_normal_rewards():
 
 
 def test_garnet_steps_follow_its_transitions_and_rewards():
-    env, num = make_garnet(EnvOptions(states=6, actions=2, mdp_seed=1)), 4000
+    env, num = make("garnet", states=6, actions=2, mdp_seed=1), 4000
     P, R = jax.device_get(jax.jit(sample_garnet, static_argnums=(1, 2))(jax.random.key(1), 6, 2))
     steps = jax.vmap(env.step, (0, None, None))
 

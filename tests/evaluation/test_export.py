@@ -64,10 +64,8 @@ def test_an_agent_needs_no_file_of_the_machine_that_trained_it(tmp_path, monkeyp
 
 def test_an_agent_whose_environment_cannot_be_imported_says_why(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    made = "from purejax_sc.envs.gymnax import make_gymnax\nfrom purejax_sc.config import EnvOptions\n"
-    Path("world_of_mine.py").write_text(
-        made + "def make(config):\n    return make_gymnax('Catch-bsuite', EnvOptions())\n"
-    )
+    made = "from gymnax.environments.bsuite.catch import Catch\nfrom purejax_sc import from_gymnax\n"
+    Path("world_of_mine.py").write_text(made + "def make(config):\n    return from_gymnax(Catch())\n")
     run = agents.save(agents.untrained(from_tree(TINY | {"env": "world_of_mine:make"})), tmp_path / "run")
     Path("world_of_mine.py").unlink()
     monkeypatch.delitem(sys.modules, "world_of_mine")

@@ -236,7 +236,11 @@ def test_a_full_disk_is_one_line_and_the_run_resumes_when_there_is_room(tmp_path
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [(["hyper.learning_rate=0.5"], "another hyper.learning_rate"), (["--force"], "give one of them")],
+    [
+        (["train.env_steps=4096"], "another train.env_steps"),
+        (["train.env_steps=4096"], "train --init-from"),
+        (["--force"], "give one of them"),
+    ],
 )
 def test_another_run_is_not_resumed(run: Path, capsys, change: list[str], words: str) -> None:
     before = contents(run)

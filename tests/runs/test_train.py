@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from helpers.files import read_rows
@@ -107,6 +108,45 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
 def test_hyper_parameters_reach_the_program(tmp_path: Path) -> None:
     count(tmp_path / "run", overrides=["hyper.learning_rate=0.125"])
     assert {row["loss_value"] for row in read_rows(tmp_path / "run")} == {"0.125"}
+
+
+def test_runs_begin_with_the_parameters_of_others(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(config.load("smoke", ["hyper.learning_rate=0", "seed=7"]), out, num_seeds=3, init_from=whole)
+    theirs, ours = load_agents(whole, pytest.fail).learner.params, load_agents(out, pytest.fail).learner
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[[0, 1, 0]], y), theirs, ours.params)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), ours.params, ours.target)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["network.width=8"], "network.width is 16 there and 8 here: make them equal"),
+        (["env=gymnax/CartPole-v1"], "spec.num_actions is 3 there and 2 here"),
+    ],
+)
+def test_parameters_of_another_network_are_refused(whole: Path, tmp_path: Path, capsys, change, words) -> None:
+    out = tmp_path / "run"
+    assert main(["train", "smoke", *change, "--init-from", str(whole), "--out", str(out)]) == 2
+    assert words in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_begins_with_a_trained_agent_is_better_from_the_first_point(tmp_path: Path) -> None:
+    catch = config.load("catch", ["train.env_steps=16_000"])
+    train(catch, tmp_path / "first")
+    train(catch, tmp_path / "second", init_from=tmp_path / "first")
+    first, second = (read_curves(tmp_path / name).returns[0] for name in ("first", "second"))
+    assert second[0] > first[0] + 0.5
+
+
+def test_value_targets_beyond_the_bins_are_told_once(whole: Path, tmp_path: Path) -> None:
+    assert {row["value_clipped"] for row in read_rows(whole)} == {"0"}
+    watch = Watch()
+    train(config.load("smoke", ["muesli.value_max=0.001"]), tmp_path / "run", **watch.session._asdict())
+    (line,) = (text for text in watch.said if "beyond the bins" in text)
+    assert line.endswith("raise muesli.value_max=0.001")
 
 
 def test_non_finite_metric_stops_the_run(tmp_path: Path) -> None:

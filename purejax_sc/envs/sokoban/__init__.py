@@ -16,7 +16,7 @@ from jumanji.environments.routing.sokoban.generator import ToyGenerator
 from jumanji.environments.routing.sokoban.types import State
 
 from purejax_sc import memory
-from purejax_sc.config import Config, ConfigError, EnvOptions, LevelsConfig
+from purejax_sc.config import Config, ConfigError, LevelsConfig
 from purejax_sc.envs.base import check_options, choose_rows, lenient_promotion
 from purejax_sc.envs.sokoban import boxoban, levels
 from purejax_sc.envs.sokoban.levels import BOX, BOX_ON_TARGET, PLAYER, PLAYER_ON_TARGET, SIZE, TARGET, WALL
@@ -69,15 +69,10 @@ def names() -> tuple[str, ...]:
 
 
 def make(config: Config) -> Env:
-    """Raises LookupError for another name, and ConfigError."""
+    """Sokoban with the levels that `config.levels` asks for. Raises LookupError for another name, and ConfigError."""
     if config.env not in names():
         raise LookupError(config.env)
-    return make_sokoban(config.env_options, config.levels)
-
-
-def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
-    """Sokoban with the levels that `config` asks for. Raises ConfigError."""
-    check_options("jumanji/Sokoban", options, ())
+    check_options(config.env, config.env_options, ())
     game = make_game()
     spec = EnvSpec(4, (SIZE, SIZE, NUM_CODES), np.dtype(bool), two_player=False)
 
@@ -96,7 +91,7 @@ def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
     def init(key: Key, pool: Pool) -> tuple[SokobanState, Step]:
         key_row, key_view = jax.random.split(key)
         row = jax.random.randint(key_row, (), 0, len(pool.grid))
-        grid = jax.random.choice(key_view, levels.views(pool.grid[row])) if config.views else pool.grid[row]
+        grid = jax.random.choice(key_view, levels.views(pool.grid[row])) if config.levels.views else pool.grid[row]
         state = start(grid)
         return state, show(state, 0.0, False)
 
@@ -104,7 +99,7 @@ def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
         state, reward, solved = play(game, state, action)
         return state, show(state, reward, solved)
 
-    return Env(spec, init, step, *make_source(config))
+    return Env(spec, init, step, *make_source(config.levels))
 
 
 def make_game() -> Sokoban:
