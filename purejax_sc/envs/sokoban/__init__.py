@@ -104,7 +104,8 @@ def make_sokoban(options: EnvOptions, config: LevelsConfig) -> Env:
         state, reward, solved = play(game, state, action)
         return state, show(state, reward, solved)
 
-    return Env(spec, init, step, *make_source(config))
+    source = _generated(config) if config.file is None else _stored(config, Path(config.file))
+    return Env(spec, init, step, *source)
 
 
 def make_game() -> Sokoban:
@@ -153,11 +154,6 @@ def draw(codes: Array) -> Array:
 
 # how a pool begins, (key) -> pool, and how it changes, (key, pool) -> pool
 Source = tuple[Callable[[Key], Pool], Callable[[Key, Pool], Pool]]
-
-
-def make_source(config: LevelsConfig) -> Source:
-    """Make the pool that `config` asks for. Raises ConfigError for files that cannot be read or hold too few levels."""
-    return _stored(config, Path(config.file)) if config.file is not None else _generated(config)
 
 
 def make_rules(config: LevelsConfig, at_once: int) -> levels.Rules:
