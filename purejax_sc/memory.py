@@ -29,8 +29,11 @@ def check_program(compiled: Any, device: Any, cure: str, others: int = 0) -> Non
 
     device: one that it runs on; each of them takes as much.   others: bytes that are taken beside it.
     """
-    # the devices of a CPU share one memory
-    count = len(_local_devices(compiled)) if device.platform == "cpu" else 1
+    import jax  # slow, and not needed for the rest
+
+    shardings = jax.tree.leaves((compiled.input_shardings, compiled.output_shardings))
+    local = {device for sharding in shardings for device in sharding.addressable_devices}
+    count = len(local) if device.platform == "cpu" else 1  # the devices of a CPU share one memory
     owner = "this machine" if device.platform == "cpu" else "the device"
     check((program_bytes(compiled) or 0) * count + others, free_on(device), owner, cure)
 
@@ -64,10 +67,3 @@ def free_on(device: Any) -> int:
 def free_on_host() -> int:
     """Return the bytes of main memory that are available."""
     return int(psutil.virtual_memory().available)
-
-
-def _local_devices(compiled: Any) -> set[Any]:
-    import jax  # slow, and not needed for the rest
-
-    shardings = jax.tree.leaves((compiled.input_shardings, compiled.output_shardings))
-    return {device for sharding in shardings for device in sharding.addressable_devices}

@@ -167,7 +167,8 @@ def gtp(name: str, agent: int | None) -> None:
         from purejax_sc.games.gtp import open_server
 
         server = open_server(name, agent, speaker())
-        server.serve(sys.stdin, lambda reply: click.echo(reply, nl=False))
+        lines = (line.decode(errors="replace") for line in sys.stdin.buffer)
+        server.serve(lines, lambda reply: click.echo(reply, nl=False))
 
 
 @click.command()

@@ -1,7 +1,8 @@
 """Options that several commands have."""
 
+import os
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,15 @@ import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+
+class _Path(click.Path):
+    """A path, with the user's home for `~`, which shells leave as it is in --out=~/runs."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        return Path(os.path.expanduser(value))  # noqa: PTH111  that of Path fails for a user who is not known
+
+
+directory = click.argument("directory", type=_Path(), metavar="DIR")
 overrides = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 
@@ -21,12 +30,10 @@ def number(name: str, default: int, help_: str) -> Decorator:
 
 def path(name: str, help_: str, **more: Any) -> Decorator:
     """A file or a directory."""
-    return click.option(name, type=click.Path(path_type=Path), help=help_, **more)
+    return click.option(name, type=_Path(), help=help_, **more)
 
 
-def out(help_: str, **more: Any) -> Decorator:
-    """Where results go."""
-    return path("--out", help_, **more)
+out = partial(path, "--out")  # where results go
 
 
 def seed(help_: str) -> Decorator:

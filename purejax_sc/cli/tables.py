@@ -1,5 +1,6 @@
 """The tables that commands print; nothing else prints on stdout. Intervals are of 90%."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def print_summary(summary: dict[str, Any], out: Path) -> None:
             ("speed", f"{summary['env_steps_per_second']:,.0f} env steps/s"),
             ("compile, run", f"{summary['compile_seconds']:.1f} s, {summary['run_seconds']:.1f} s"),
             ("files", str(out)),
-            ("look", f"tensorboard --logdir {out.parent}"),
+            ("look", shlex.join(["tensorboard", "--logdir", str(out.parent)])),
         ]
     )
 

@@ -1,8 +1,4 @@
-"""Configurations in files and in words: YAML, and KEY=VALUE, whose only parser is here.
-
-`load` reads a YAML file and dotted overrides, and refuses unknown keys, wrong types, impossible sizes and settings
-without effect with one line that names the cure.
-"""
+"""Configurations in files and in words: YAML, and KEY=VALUE, whose only parser is here."""
 
 import os
 import re

@@ -25,9 +25,8 @@ Every key of a configuration, and every option of [`purejax-sc tabular`](#pureja
 shows those that have PATTERN in their name or meaning, and `purejax-sc train CONFIG --print-config` the values in
 force. How to set them: [the command line](command-line.md#settings).
 
-Defaults are the paper's numbers, where the paper states one for all its experiments. The configurations `atari`,
-`sokoban` and `go_9x9` have the paper's size. Labels such as L5 and N7 refer to the
-[readings chosen](algorithm.md#readings-chosen) where the papers leave a question open.
+Defaults suit small tasks; the configurations `atari`, `sokoban` and `go_9x9` have the paper's numbers. Labels such as
+L5 and N7 refer to the [readings chosen](algorithm.md#readings-chosen) where the papers leave a question open.
 
 This page is made by `purejax-sc keys --markdown`.
 """

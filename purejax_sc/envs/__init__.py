@@ -72,12 +72,6 @@ def make_host_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
     return envs
 
 
-def env_names(host: bool = False) -> tuple[str, ...]:
-    """Every value of `config.env` that runs on the device, or on the host."""
-    families = (family for family in FAMILIES.values() if family.host == host)
-    return tuple(name for family in families for name in import_module(family.module).names())
-
-
 def _make_own(config: Config) -> Env:
     """An environment of the user's own: a function of the configuration that makes it, or one of gymnax's."""
     from gymnax.environments.environment import Environment

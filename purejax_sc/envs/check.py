@@ -1,5 +1,6 @@
 """A check of an environment of the user's own, before anything is compiled for it."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -84,6 +85,9 @@ def _check_step(result: Any, spec: EnvSpec, where: str) -> tuple[Tree, Step]:
     numbers = {_described(x) for x in jax.tree.leaves(step.metrics)}
     if not isinstance(step.metrics, dict) or not numbers <= {"float32[]"}:
         raise ConfigError(f"{where}: metrics is {_described(step.metrics)}: let it be a dict of float32[]")
+    for metric in step.metrics:  # a column of metrics.csv beside episode_return and episode_length
+        if metric in ("return", "length") or not re.fullmatch(r"[\w .-]+", metric):
+            raise ConfigError(f"{where}: a metric cannot be called {metric!r}: give it another name, such as 'wins'")
     return result
 
 

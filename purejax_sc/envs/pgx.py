@@ -121,7 +121,7 @@ def forbid_repetition(env: Env) -> Env:
 
 
 def endless_go(size: int) -> Env:
-    """Go in which two passes end nothing, and no legal move repeats a position: whoever asks for moves ends a game."""
+    """Go in which two passes end nothing, no legal move repeats a position, and at its limit no move is legal."""
     game = make_go(size, max_steps=MOVES_PER_POINT * size**2)
     env = adapt(game)
 
@@ -130,7 +130,7 @@ def endless_go(size: int) -> Env:
         x = state.game._x._replace(consecutive_pass_count=jnp.int32(0))
         with lenient_promotion():
             ended = game._game.is_terminal(x)
-            legal = game._game.legal_action_mask(x) | ended
+            legal = game._game.legal_action_mask(x) & ~ended
         state = state._replace(game=state.game.replace(_x=x, terminated=ended, legal_action_mask=legal))
         return state, shown._replace(legal=legal, discount=jnp.where(ended, 0.0, -1.0))
 

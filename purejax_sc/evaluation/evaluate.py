@@ -115,7 +115,10 @@ def evaluate_agents(
     policies = {}
     for name in ("greedy", "sampled", *searches):
         say(f"{name}: {options.episodes} episode(s) for each of {len(agents.seeds)} seed(s)")
-        policies[name] = summarise(_play(agents, options, name, env))
+        played = _play(agents, options, name, env)
+        if not np.isfinite(played.episode_return).all():
+            raise RunError(f"env={config.env!r}: the return of an episode is not finite: mend its rewards")
+        policies[name] = summarise(played)
         if env and env.spec.two_player and name in searches:
             games = _play(agents, options, name, env, opponent="greedy")
             policies[name]["against_greedy"] = estimate((np.asarray(games.episode_return) + 1) / 2)  # a draw is 1/2

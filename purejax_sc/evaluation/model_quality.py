@@ -274,11 +274,6 @@ def score(actions: Actions) -> dict[str, float]:
     return {name: float(x.mean()) if len(x) else np.nan for name, x in zip(SCORES, known, strict=True)}
 
 
-def oracle_search(simulations: int, num_actions: int) -> SearchOptions:
-    """Search that judges actions: over the environment, to any depth, with every legal action considered."""
-    return SearchOptions(simulations, "gumbel", dynamics="environment", max_depth=simulations, considered=num_actions)
-
-
 def choose(
     env: Env, model: Model, params: Params, played: Trajectory, key: Key, config: Config, options: DiagnosisOptions
 ) -> Choices:
@@ -296,7 +291,9 @@ def choose(
         return make_real_search(config, model, env, how)(params, e, legal, node, key)
 
     greedy = jnp.argmax(masked_logits(model.root_policy(params.root_policy, e), legal), axis=-1).astype(jnp.int32)
-    oracle = search(oracle_search(options.oracle, env.spec.num_actions), key_oracle)
+    # over the environment, to any depth, with every legal action considered
+    judge = SearchOptions(options.oracle, "gumbel", options.oracle, 0.0, "environment", env.spec.num_actions)
+    oracle = search(judge, key_oracle)
     searches = search_names(options.searches).values()
     action = jnp.stack([greedy, *(search(how, key_search).action for how in searches), oracle.action])
     q = jnp.where(oracle.visits > 0, oracle.q, oracle.value[:, None])

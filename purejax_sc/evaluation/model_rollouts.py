@@ -266,12 +266,6 @@ def errors_by_k(x: Imagined) -> dict[str, Array]:
     return {name: mean_by_k(error, x.acted[None] & ~jnp.isnan(error)) for name, error in errors.items()}
 
 
-def first_alone(x: Imagined) -> Imagined:
-    """Select the first environment's episode of NumPy arrays: the axis N goes, and T is the steps that count."""
-    steps = int(x.acted[:, 0].sum())
-    return Imagined(*(value[..., :steps, 0] for value in x))
-
-
 def imagine_run(
     directory: Path,
     options: ImaginationOptions,

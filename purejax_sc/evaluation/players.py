@@ -54,12 +54,12 @@ def make_choices(
     temperature: above 0; samples are drawn from pi^(1 / temperature).
     """
 
-    def logits(params: Params, e: Array, legal: Array) -> Array:
-        return masked_logits(model.root_policy(params.root_policy, e), legal)
+    def logits(params: Params, e: Array, legal: Array, scale: float = 1.0) -> Array:
+        return masked_logits(model.root_policy(params.root_policy, e) / scale, legal)
 
     choices: dict[str, Choose] = {
         "greedy": lambda params, e, legal, key: jnp.argmax(logits(params, e, legal), axis=-1),
-        "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal) / temperature),
+        "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal, temperature)),
     }
     if search.simulations:
         look, discount = searching.make_search(model, spec, search, config.muesli.unroll), config.hyper.discount

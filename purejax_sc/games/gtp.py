@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+import numpy as np
+
 from purejax_sc import __version__
-from purejax_sc.envs.pgx import GO_KOMI, endless_go
+from purejax_sc.envs.pgx import GO_KOMI, MOVES_PER_POINT, endless_go
 from purejax_sc.evaluation.matches import load_entrant
 from purejax_sc.games.notation import COLOURS, draw, parse_colour, parse_vertex, score, vertex
 from purejax_sc.games.player import GamePlayer, board_size, make_policy, params_of
@@ -157,15 +159,22 @@ class Server:
 
     def _play(self, colour: str, move: str) -> None:
         side, action = parse_colour(colour), parse_vertex(move, self.size)
-        if not self.player.legal(side)[action]:
+        if not self._legal(side)[action]:
             raise ValueError("illegal move")
         self.player.play(action, side)
 
     def _genmove(self, colour: str) -> str:
         side = parse_colour(colour)
+        self._legal(side)
         action = int(self.player.search(side).action)
         self.player.play(action, side)
         return vertex(action, self.size)
+
+    def _legal(self, side: int) -> np.ndarray:
+        legal = self.player.legal(side)
+        if not legal.any():
+            raise ValueError(f"no moves after {MOVES_PER_POINT * self.size**2}, with passes: clear_board, or undo")
+        return legal
 
     def _undo(self) -> None:
         if not self.player.undo():

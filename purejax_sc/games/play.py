@@ -47,6 +47,8 @@ def from_terminal(prompt: str) -> str | None:
     """Return a line that the person types; None at the end of the input."""
     try:
         return input(prompt)
+    except UnicodeDecodeError:
+        return "?"  # which is no move
     except EOFError:
         return None
 

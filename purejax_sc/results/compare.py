@@ -245,7 +245,7 @@ def _split(argument: str) -> tuple[str, Path]:
     label, equals, directory = argument.partition("=")
     if not equals or "/" in label or Path(argument).is_dir():
         return "", Path(argument)
-    return label, Path(directory)
+    return label, Path(directory).expanduser()
 
 
 def _environment(directory: Path) -> str:

@@ -138,7 +138,7 @@ def estimate(values: np.ndarray) -> dict[str, Any]:
         return {"mean": None, "mean_interval": None, "per_seed": []}
     per_seed = values.mean(axis=1)
     interval = as_list(bootstrap_interval(per_seed if len(values) > 1 else values[0]))
-    return {"mean": as_number(values.mean()), "mean_interval": interval, "per_seed": per_seed.tolist()}
+    return {"mean": as_number(values.mean()), "mean_interval": interval, "per_seed": [as_number(x) for x in per_seed]}
 
 
 def _wins(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:

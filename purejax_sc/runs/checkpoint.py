@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def save(run: Run, done: int, states: AnyState, facts: Mapping[str, Any]) -> Non
         items.pop("replay", None)
     contents = {"iterations": done, "config": to_tree(run.config), "seeds": run.seeds, **facts}
     try:
-        distributed.on_first_process(lambda: _make_empty(step))
+        distributed.on_first_process(partial(shutil.rmtree, step, ignore_errors=True))  # what a kill left
+        distributed.on_first_process(partial(step.mkdir, parents=True))
         for name, item in items.items():
             _orbax().save(step / name, jax.tree.map(_without_key, item))
         distributed.on_first_process(lambda: _write_manifest(step, contents))
@@ -157,11 +159,6 @@ def _orbax() -> Any:
 
     # synchronous: the states are donated to the next chunk, and a save costs less than most chunks
     return ocp.Checkpointer(ocp.StandardCheckpointHandler())
-
-
-def _make_empty(step: Path) -> None:
-    shutil.rmtree(step, ignore_errors=True)  # what a kill left
-    step.mkdir(parents=True)
 
 
 # The manifest: a line with the digest of the rest, which is JSON

@@ -84,8 +84,6 @@ def difference(one: Config, other: Config) -> str | None:
 
 def _admit(run: Run, resume: bool, force: bool) -> None:
     """Raise RunError if something is there already that was not asked for."""
-    if set("*?[") & set(str(run.out.resolve())):
-        raise RunError(f"{run.out}: Orbax loses checkpoints under a path with *, ? or [: choose another --out")
     if lock.is_free(run.out):
         return
     if resume:

@@ -184,7 +184,7 @@ def _loop(work: _Work, found: list[Facts] | None, facts: dict[str, Any], strict:
             for log, rows in zip(logs, work.rows, strict=True):
                 log(point.of(rows))
             if strict:
-                _check_finite(point, states, config.env)
+                _check_finite(work, point, states)
             session.on_log(point)
             before, clipped = clipped, max(clipped, point.metrics.get("value_clipped", np.zeros(1)).max())
             if clipped > before == 0:
@@ -288,15 +288,19 @@ def _end(error: BaseException) -> dict[str, Any]:
     return {"status": status, "reason": reason(error)}
 
 
-def _check_finite(point: Point, states: AnyState, env: str) -> None:
+def _check_finite(work: _Work, point: Point, states: AnyState) -> None:
     numbers = {name: x for name, x in point.metrics.items() if not name.startswith("episode")}
-    returns = np.where(point.metrics["episodes"] > 0, point.metrics["episode_return"], 0)
-    if np.isfinite([returns, *numbers.values()]).all():
+    ended = (point.metrics["episodes"] > 0) & (not work.spec.two_player)  # whose return is that of the judge
+    returns = point.metrics["episode_return"][ended]
+    if all(np.isfinite(x).all() for x in (returns, *numbers.values())):
         return
-    for path, x in jax.tree.leaves_with_path((states.driver, states.replay)):
-        field = GIVEN.get(getattr(path[-1], "name", ""))
-        if field and jnp.issubdtype(x.dtype, jnp.floating) and not jnp.isfinite(x).all():
-            raise NonFiniteError(f"env={env!r}: {field} is not finite by environment step {point.env_steps}: mend it")
+    leaves = jax.tree.leaves_with_path((states.driver, states.replay))
+    known = [(GIVEN[path[-1].name], x) for path, x in leaves if getattr(path[-1], "name", "") in GIVEN]
+    given = [field for field, x in known if not jnp.isfinite(x).all()]
+    given += [] if np.isfinite(returns).all() else ["reward"]  # which the replay may have lost since
+    if given:
+        where = f"by environment step {point.env_steps}"
+        raise NonFiniteError(f"env={work.config.env!r}: {given[0]} is not finite {where}: mend it")
     for name, values in numbers.items():
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):

@@ -166,6 +166,7 @@ class RunLog:
         seeds, device = self._run.seeds, jax.devices()[0]
         last = self._points[-1] if self._points else Point(seeds, 0, 0, 0.0, 0.0, 0.0, {})
         seconds = last.run_seconds
+        packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax", "gymnax")}
         return {
             "env": self._run.config.env,
             "seeds": seeds,
@@ -180,7 +181,7 @@ class RunLog:
             "updates_per_second": last.update * len(seeds) / seconds if seconds else None,
             "device": device.device_kind,
             "platform": device.platform,
-            "versions": _versions(),
+            "versions": {"python": platform.python_version(), **packages, "purejax_sc": purejax_sc.__version__},
         }
 
 
@@ -188,11 +189,6 @@ def tag(name: str) -> str:
     """Return a metric's name after that of its group."""
     group = next((group for begins, group in GROUPS if name.startswith(begins)), "other")
     return f"{group}/{name}"
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax", "gymnax")}
-    return {"python": platform.python_version(), **packages, "purejax_sc": purejax_sc.__version__}
 
 
 def _cell(name: str, value: float) -> str:

@@ -1,6 +1,7 @@
 """Compiled runs, whichever driver compiled them, and their log points."""
 
 import itertools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,15 @@ def check_settings() -> None:
     for name in ("JAX_ENABLE_X64", "JAX_DISABLE_JIT"):
         if getattr(jax.config, name.lower()):
             raise ConfigError(f"{name}=1: this needs compiled programs of 32-bit numbers: unset it")
+
+
+def check_devices() -> None:
+    """Raise ConfigError where JAX finds no device."""
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError):  # the latter for CUDA without its plugin
+        wanted = os.environ.get("JAX_PLATFORMS")
+        raise ConfigError(f"JAX_PLATFORMS={wanted}: JAX finds no such device here: unset it, or set cpu") from None
 
 
 class Program(NamedTuple):

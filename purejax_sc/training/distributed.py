@@ -9,6 +9,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from purejax_sc.config import ConfigError
+from purejax_sc.training.compiled import check_devices
 
 
 def join(coordinator: str, num_processes: int | None, process_id: int | None, agreed: Mapping[str, Any]) -> None:
@@ -23,6 +24,7 @@ def join(coordinator: str, num_processes: int | None, process_id: int | None, ag
         jax.distributed.initialize(None if coordinator == "auto" else coordinator, num_processes, process_id)
     except (RuntimeError, ValueError) as error:
         raise ConfigError(f"cannot join the other processes ({error}): check --coordinator and its like") from None
+    check_devices()
     digest = hashlib.sha256(repr(sorted(agreed.items())).encode()).digest()
     digests = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
     if (digests != digests[0]).any():

@@ -89,11 +89,7 @@ def make_layout(
 
 
 def over_seeds(function: Callable[..., Any], placement: Placement) -> Callable[..., Any]:
-    """Map `function` over the leading axis of its first argument: all seeds at once, or one after the other.
-
-    Both are one compiled program. `map` runs each seed at the speed of a single run, which is what a CPU wants;
-    `vmap` fills an accelerator.
-    """
+    """Map `function` over the leading axis of its first argument: all seeds at once, or one after the other."""
     if placement == "vmap":
         return lambda first, *rest: jax.vmap(function, (0, *(None for _ in rest)))(first, *rest)
     return lambda first, *rest: jax.lax.map(lambda x: function(x, *rest), first)
@@ -182,7 +178,9 @@ def compile_program(
     start = time.perf_counter()
     with ThreadPoolExecutor(1) as beside:  # Python is free while XLA compiles
         lowered_init = jax.jit(run.init).lower(seed)
-        later_init = beside.submit(lowered_init.compile, _run_once(layout.platform))
+        # it runs once: on a CPU, half the optimisation takes half the time
+        options: dict[str, str | bool] = {"xla_backend_optimization_level": "1"} if layout.platform == "cpu" else {}
+        later_init = beside.submit(lowered_init.compile, options)
         shapes = put_shapes(layout, lowered_init.out_info, state_specs(config))
         compiled_chunk = jax.jit(run.chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
         compiled_init = later_init.result()
@@ -200,11 +198,6 @@ def compile_program(
             "replay_bytes": tree_bytes(shapes.replay),
         },
     )
-
-
-def _run_once(platform: str) -> dict[str, str | bool]:
-    """Return XLA options for a program that runs once: on a CPU, half the optimisation takes half the time."""
-    return {"xla_backend_optimization_level": "1"} if platform == "cpu" else {}
 
 
 def state_specs(config: Config) -> AnyState:

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,9 @@ def contents(root: Path) -> dict[Path, bytes | None]:
         ("evaluate nowhere --episodes 10", "nowhere is no directory: give one that train or export wrote"),
         ("train smoke --placement everywhere", "--placement"),
         ("train smoke --no-such-option", "--no-such-option"),
+        ("train smoke --out 'a[1]'", "a[1]: Orbax loses checkpoints under a path with *, ? or ["),
+        ("sweep smoke hyper.sc_weight=0.1,0.2 --out 'a[1]'", "a[1]: Orbax loses checkpoints"),
+        ("study smoke --out 'a[1]'", "a[1]: Orbax loses checkpoints"),
         ("match a b --boards 4", "--boards has no effect without --opponent"),
         ("no_such_command", "no_such_command"),
         ("plot nowhere", "nowhere holds no readable metrics.csv"),
@@ -73,9 +77,22 @@ def test_settings_of_jax_that_nothing_runs_with_are_one_line(capsys, setting: st
         assert f"{setting}=1" in refusal(capsys, "train smoke")
 
 
-@pytest.mark.parametrize("platform", ["cuda", "cqu"])
-def test_platforms_without_a_device_are_one_line(platform: str) -> None:
-    command = [sys.executable, "-m", "purejax_sc", "train", "smoke"]
+def test_a_name_that_is_not_utf8_is_one_line(capsys) -> None:
+    assert "not UTF-8" in refusal(capsys, "train smoke --out 'a\udcff'")
+
+
+def test_a_tilde_that_no_shell_has_seen_is_the_home(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert "/home/somebody/runs is no directory" in refusal(capsys, "evaluate '~/runs'")
+
+
+@pytest.mark.parametrize(("platform", "joins"), [("cuda", False), ("cqu", False), ("cqu", True)])
+def test_platforms_without_a_device_are_one_line(platform: str, joins: bool) -> None:
+    """Also where several processes are to train together."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        words = ["--coordinator", f"localhost:{listener.getsockname()[1]}", "--num-processes", "1", "--process-id", "0"]
+    command = [sys.executable, "-m", "purejax_sc", "train", "smoke", *(words if joins else [])]
     environment = {**os.environ, "JAX_PLATFORMS": platform, "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert ended.returncode == 2

@@ -245,6 +245,10 @@ def test_an_engine_takes_the_maximum_over_the_last_2_frames(make) -> None:
     assert 3 * sum(of_two) < sum(of_four)
 
 
+def test_games_of_neighbouring_seeds_have_seeds_of_their_own() -> None:
+    assert len({*atari._seeds(64, 0).tolist(), *atari._seeds(64, 1).tolist()}) == 128
+
+
 # --- What is refused ---
 
 

@@ -34,9 +34,15 @@ def changed_spec(**fields) -> Env:
     return corridor()._replace(spec=corridor().spec._replace(**fields))
 
 
+def named(metric: str) -> Env:
+    init, step = (shows(function, metrics={metric: NUMBER(0)}) for function in (corridor().init, corridor().step))
+    return corridor()._replace(init=init, step=step)
+
+
 def test_an_environment_that_keeps_to_the_protocol_passes() -> None:
     check_env(corridor())
     check_env(changed_step(reward=1.0, metrics={}))  # a Python float is a float32
+    check_env(named("win rate"))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +58,8 @@ def test_an_environment_that_keeps_to_the_protocol_passes() -> None:
         (changed_step(obs={"a": jnp.ones(4)}), "e: step: obs is {'a': float32[4]}: let it be float32[6]"),
         (changed_step(metrics={"a": 1}), "e: step: metrics is {'a': int32[]}: let it be a dict of float32[]"),
         (changed_step(metrics={"a": NUMBER(1)}), "e: step: metrics is {'a': float32[]}: let it be {}, as after init"),
+        (named("length"), "e: init: a metric cannot be called 'length': give it another name, such as 'wins'"),
+        (named("wins,losses"), "a metric cannot be called 'wins,losses': give it another name, such as 'wins'"),
         (
             corridor()._replace(step=lambda key, state, action: (state.astype(NUMBER), corridor().init(key, ())[1])),
             "e: step: the state is float32[]: let it be int32[], as after init",

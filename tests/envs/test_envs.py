@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from gymnax.environments import spaces
 from helpers import probe_envs
+from helpers.configs import env_names
 
 from purejax_sc.config import Config, ConfigError, EnvOptions
-from purejax_sc.envs import base, env_names, garnet, make_env
+from purejax_sc.envs import base, garnet, make_env
 from purejax_sc.envs.garnet import sample_garnet
 from purejax_sc.envs.gymnax import from_gymnax, names
 from purejax_sc.types import Env, EnvSpec, Step
@@ -212,6 +213,13 @@ def test_deep_sea_terminates_after_size_steps_though_gymnax_says_both():
 
 
 @jax.numpy_dtype_promotion("standard")
+def test_a_bandit_pays_every_arm_its_own_reward():
+    env, key = make("gymnax/SimpleBandit-bsuite"), jax.random.key(0)
+    state, _ = env.init(key, ())
+    rewards = [float(env.step(key, state, jnp.int32(arm))[1].reward) for arm in range(11)]
+    np.testing.assert_allclose(sorted(rewards), np.linspace(0, 1, 11), rtol=1e-6)
+
+
 def test_listed_gymnax_environments_are_those_with_discrete_actions():
     registered = [name for name in gymnax.registered_envs if not name.startswith("MNIST")]  # that one downloads
     discrete = []

@@ -19,7 +19,7 @@ from purejax_sc.envs.episodes import Episodes
 from purejax_sc.evaluation import evaluate, render
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, search_names
 from purejax_sc.results.files import RunError
-from purejax_sc.types import EnvSpec, Model, Params
+from purejax_sc.types import Env, EnvSpec, Model, Params
 
 NETWORK = {"network": {"kind": "mlp", "width": 4, "head_width": 0}}
 NOTHING = Params(*[()] * len(Params._fields))
@@ -54,6 +54,29 @@ def test_an_episode_counts_to_its_end_and_the_carry_begins_with_it():
     assert episodes.episode_return.tolist() == [6.0] * 4
     assert episodes.length.tolist() == [3] * 4
     assert not episodes.running.any()
+
+
+def with_number(reward: float, metric: float) -> Env:
+    """One step with this reward and metric."""
+
+    def shown(*arguments):
+        step = probe_envs.show(0, reward=reward, terminated=len(arguments) == 3)
+        return jnp.int32(0), step._replace(metrics={"metric": jnp.float32(metric)})
+
+    return Env(probe_envs.SPEC, shown, shown)
+
+
+def test_a_return_that_is_not_finite_is_refused():
+    env = with_number(reward=jnp.inf, metric=0.0)
+    with pytest.raises(RunError, match="the return of an episode is not finite: mend its rewards"):
+        evaluate_agents(make_agents(env), EvaluationOptions(2), env)
+
+
+def test_a_metric_that_is_not_a_number_has_no_mean():
+    env = with_number(reward=1.0, metric=jnp.nan)
+    report = evaluate_agents(make_agents(env), EvaluationOptions(2), env)
+    metric = json.loads(json.dumps(report["policies"]["greedy"], allow_nan=False))["metrics"]["metric"]
+    assert metric == {"mean": None, "mean_interval": None, "per_seed": [None, None]}
 
 
 # Who plays

@@ -28,6 +28,12 @@ VALUES = [2.75, 3.5, 3.0, 0.0]
 MODEL = table_model()._replace(encode=lambda encoder, obs, carry: (obs.frame, carry))
 
 
+def first_alone(x: Imagined) -> Imagined:
+    """The first environment's episode: the axis N goes, and T is the steps that count."""
+    steps = int(x.acted[:, 0].sum())
+    return Imagined(*(value[..., :steps, 0] for value in x))
+
+
 def agent(values=VALUES, rewards=REWARDS, logits=GO_ON, root_values=VALUES, root_logits=GO_ON) -> Params:
     """Right root heads and a right model, both of which go on, but for what is given."""
     root = tables(SUCCESSORS, REWARDS, root_values, root_logits)
@@ -64,7 +70,7 @@ def test_where_model_and_values_are_right_everything_agrees() -> None:
         "reward_error_same": [pytest.approx(np.nan, nan_ok=True), 0, 0],
     }
     # From state 0: rewards 1 and 2, values on the way, and after the end nothing.
-    first = model_rollouts.first_alone(found)
+    first = first_alone(found)
     np.testing.assert_array_equal(first.value, [[2.75, 3.5, 3], [3.5, 3, 0], [3, 0, 0]])
     np.testing.assert_array_equal(first.target, [[2.75, 3.5, 3], [3.5, 3, 0]])
     np.testing.assert_array_equal(first.reward, [[1, 2, 3], [2, 3, 0]])
@@ -89,7 +95,7 @@ def test_a_model_may_keep_the_last_reward_as_a_value() -> None:
     for name in ("value_gap", "return_gap", "reward_error"):
         assert by_k[name][1:] == [0, 0], name
     assert by_k["sc_error"][:2] == [0, 0]
-    first = model_rollouts.first_alone(found)
+    first = first_alone(found)
     np.testing.assert_array_equal(first.real_return, [[6, 5, 3], [5, 3, 3], [3, 3, 3]])
     np.testing.assert_array_equal(first.real_reward, [[1, 2, 0], [2, 0, 0]])
 
@@ -108,8 +114,8 @@ def test_a_model_can_agree_with_itself_and_be_wrong() -> None:
 def test_imagined_actions_that_were_not_taken_are_told_apart() -> None:
     # The policy of the model stays where it is, after the first action, which is the root policy's.
     found, by_k = look(agent(logits=STAY))
-    assert model_rollouts.first_alone(found).action.tolist() == [[1, 1, 1], [0, 0, 0]]
-    assert model_rollouts.first_alone(found).same.tolist() == [[True] * 3, [True] * 3, [False, False, True]]
+    assert first_alone(found).action.tolist() == [[1, 1, 1], [0, 0, 0]]
+    assert first_alone(found).same.tolist() == [[True] * 3, [True] * 3, [False, False, True]]
     np.testing.assert_allclose(by_k["same"][1:], [1, 1 / 3], rtol=1e-6)
     # v^2 is that of states 1, 2 and 3, and not of 2, 3 and 3; only of the last state it is really reached.
     np.testing.assert_allclose(by_k["value_gap"][1:], [0, (0.5 + 3 + 0) / 3], rtol=1e-6)
@@ -132,7 +138,7 @@ def test_samples_are_of_the_policy_and_greed_takes_its_best() -> None:
 
 def test_an_episode_that_is_cut_bears_its_last_root_value() -> None:
     found, by_k = look(agent(logits=STAY, root_logits=STAY), max_steps=3)
-    first = model_rollouts.first_alone(found)
+    first = first_alone(found)
     assert len(first.acted) == 3
     # It stays in state 0, for nothing: 2.75 after three steps, and nobody knows what comes then.
     np.testing.assert_allclose(first.real_return[0], [2.75 / 8, 2.75 / 4, 2.75 / 2], rtol=1e-6)
@@ -172,7 +178,7 @@ def test_in_a_game_of_two_values_are_the_movers() -> None:
     values = [-0.5, 1.0]
     params = tables([[1], [2], [2]], [[0], [1]], values)
     found, by_k = look(params, duel())
-    first = model_rollouts.first_alone(found)
+    first = first_alone(found)
     np.testing.assert_array_equal(first.value, [[-0.5, 1], [1, 0], [0, 0]])
     np.testing.assert_array_equal(first.real_return, first.value)
     np.testing.assert_array_equal(first.target, [[-0.5, 1], [1, 0]])

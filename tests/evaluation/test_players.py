@@ -15,7 +15,7 @@ from purejax_sc.envs.host import stacked_spec
 from purejax_sc.evaluation import evaluate, players
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents
 from purejax_sc.runs.agents import Agents
-from purejax_sc.types import Env
+from purejax_sc.types import Env, Params
 
 REAL = SearchOptions(64, dynamics="environment")
 
@@ -47,6 +47,15 @@ def test_nothing_counts_beyond_the_end_of_an_episode() -> None:
 def test_search_over_the_environment_looks_further_than_the_first_reward() -> None:
     # `counting` pays 1, 2, 3, ...: action 1 ends it at once, action 0 goes on to the limit of 4.
     np.testing.assert_array_equal(searched(probe_envs.counting(4), REAL)["search"], 1.0 + 2.0 + 3.0 + 4.0)
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e12])
+def test_no_temperature_lets_an_illegal_action_be_drawn(temperature: float) -> None:
+    model = networks.make_model(small(), probe_envs.SPEC)._replace(root_policy=lambda params, logits: logits)
+    sampled = players.make_choices(small(), model, probe_envs.SPEC, temperature=temperature)["sampled"]
+    params, legal = Params(*[()] * len(Params._fields)), jnp.array([[False, True, True]] * 64)
+    actions = sampled(params, jnp.zeros(legal.shape), legal, jax.random.key(0))
+    assert set(actions.tolist()) == {1, 2}
 
 
 # On the host

@@ -1,5 +1,6 @@
 """The Go Text Protocol: the server by hand-written transcripts, the client with engines that fail."""
 
+import io
 import sys
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.fake_go import PUPPET, FakePlayer
 
+from purejax_sc.cli.commands import main
 from purejax_sc.games import gtp
 from purejax_sc.games.gtp import COMMANDS, Engine, Server
 from purejax_sc.results.files import RunError
@@ -70,6 +72,12 @@ def test_mistakes_are_answered_and_change_nothing(line: str, reply: str) -> None
 def test_the_list_names_the_known_commands() -> None:
     assert replies_of(["list_commands"])[0].removeprefix("= ").split() == list(COMMANDS)
     assert replies_of(["known_command undo", "known_command dance"]) == ["= true\n\n", "= false\n\n"]
+
+
+def test_bytes_that_are_no_text_end_nothing(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1 play b A1\xff\r\n\n2 name")))
+    assert main(["gtp", "go_5x5"]) == 0
+    assert capsys.readouterr().out == "?1 'A1\ufffd' is no vertex: give A1 to E5, or PASS\n\n=2 purejax_sc go_5x5\n\n"
 
 
 # --- the client ---

@@ -4,6 +4,7 @@ import pytest
 from helpers.fake_go import policy_of
 
 from purejax_sc.envs import pgx
+from purejax_sc.games.gtp import Server
 from purejax_sc.games.notation import parse_vertex
 from purejax_sc.games.player import GamePlayer
 
@@ -52,6 +53,14 @@ def test_suicide_ko_and_repetition_are_illegal(player) -> None:
     player.play(PASS, 1)
     player.play(PASS, 0)
     assert not player.legal(1)[again]  # no longer a ko, but the position was there
+
+
+def test_beyond_the_limit_moves_are_refused_with_a_reason(player) -> None:
+    replies: list[str] = []
+    passes = ["play b pass", "play w pass"] * 100  # 8 for each of 25 points
+    Server(player, 5, "").serve([*passes, "play b a1", "genmove b", "play w a1", "undo", "play w a1"], replies.append)
+    refused = "? no moves after 200, with passes: clear_board, or undo\n\n"
+    assert replies == ["= \n\n"] * 200 + [refused] * 3 + ["= \n\n"] * 2
 
 
 def test_a_side_may_move_twice_and_play_goes_on_after_two_passes(player) -> None:

@@ -1,10 +1,13 @@
 """Small configurations: of an environment on the device, and of one on the host."""
 
+from importlib import import_module
+
 import jax
 import numpy as np
 
 from helpers import host_games
 from purejax_sc.config import Config, from_tree
+from purejax_sc.config.sections import FAMILIES
 
 SMALL = {
     "env": "garnet",
@@ -53,3 +56,9 @@ def make_envs(num_envs: int, seed: int) -> host_games.CountingEnvs:
 
 def assert_close(one, other, **tolerance):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), one, other)
+
+
+def env_names() -> tuple[str, ...]:
+    """Every value of `config.env` that runs on the device."""
+    modules = [import_module(family.module) for family in FAMILIES.values() if not family.host]
+    return tuple(name for module in modules for name in module.names())

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -100,6 +101,22 @@ def test_rows_after_the_checkpoint_are_made_again(run: Path, counted) -> None:
     unfinished = run / "checkpoints" / "16"
     unfinished.mkdir()
     (unfinished / "half").touch()
+    count(run, overrides=EVERY, resume=True)
+    assert table(run) == counted
+
+
+def test_what_cannot_be_written_ends_the_run_with_its_reason(tmp_path: Path, counted, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise ValueError("RESOURCE_EXHAUSTED: [OS error 28: No space left on device] [tensorstore]")
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_orbax", lambda: SimpleNamespace(save=full))
+        why = r"cannot write checkpoint 4 of .* \(No space left on device\): make room, then --resume"
+        with pytest.raises(RunError, match=why):
+            count(run, overrides=EVERY)
+    assert json.loads((run / "summary.json").read_text())["status"] == "failed"
+    assert checkpoint.steps(run) == []
     count(run, overrides=EVERY, resume=True)
     assert table(run) == counted
 

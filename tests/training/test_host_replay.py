@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 
 from purejax_sc.training.host_replay import HostReplay
 
@@ -66,8 +65,3 @@ def test_a_ring_goes_on_from_a_read_only_copy():
     other.load(one.state._replace(data=data))
     other.add(rows(3, 4))
     assert seen(other) == {1, 2, 3, 4}
-
-
-def test_blocks_that_would_wrap_around_are_refused():
-    with pytest.raises(ValueError, match="a ring of 6 rows cannot take blocks of 4"):
-        ring().add(rows(1, 2, 3, 4))

@@ -99,7 +99,9 @@ def make(config: Config) -> Env:
         state, reward, solved = play(game, state, action)
         return state, show(state, reward, solved)
 
-    return Env(spec, init, step, *make_source(config.levels))
+    wanted = config.levels
+    source = _generated(wanted) if wanted.file is None else _stored(wanted, Path(wanted.file))
+    return Env(spec, init, step, *source)
 
 
 def make_game() -> Sokoban:
@@ -148,11 +150,6 @@ def draw(codes: Array) -> Array:
 
 # how a pool begins, (key) -> pool, and how it changes, (key, pool) -> pool
 Source = tuple[Callable[[Key], Pool], Callable[[Key, Pool], Pool]]
-
-
-def make_source(config: LevelsConfig) -> Source:
-    """Make the pool that `config` asks for. Raises ConfigError for files that cannot be read or hold too few levels."""
-    return _stored(config, Path(config.file)) if config.file is not None else _generated(config)
 
 
 def make_rules(config: LevelsConfig, at_once: int) -> levels.Rules:
