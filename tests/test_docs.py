@@ -30,6 +30,7 @@ PAGES = [*MANUAL, ROOT / "CONTRIBUTING.md", ROOT / "bench" / "RESULTS.md"]
 INSIDE = "\n## From inside\n"
 FILE_NAME = re.compile(r"# (\S+\.py)\n")
 LABEL = re.compile(r"\b[LN]\d+\b")
+SAME_WITH = re.compile(r"`purejax-sc train (\w+)([^`]*)`.{,60}?\bthe\s+same\s+with\s+`(sc\.update=\w+)", re.DOTALL)
 ANY = {"CONFIG", "NAME", "DIR", "COMMAND"}  # words of a page that stand for any
 
 
@@ -124,6 +125,21 @@ def check_command(name: str, *words: str) -> None:
         for setting, values in config.split_words(params["settings"]).items():
             for value in values:
                 assert config.load(params["config"], [f"{setting}={value}"]).env
+
+
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "bench" / "results").glob("*.md")], ids=name_of)
+def test_runs_that_are_compared_have_different_configurations(page: Path) -> None:
+    """Commands in blocks that train into different directories, and commands in prose "and the same with" an update."""
+    text, runs = outside(page), {}
+    for program, *words in shell_lines(text):
+        if [program, *words[:1]] == ["purejax-sc", "train"] and ":" not in str(words) and words[1] not in ANY:
+            params = cli.commands["train"].make_context("train", words[1:]).params
+            runs[params["out"] or params["config"]] = config.load(params["config"], params["overrides"])
+    assert len(set(runs.values())) == len(runs)
+    for name, words, other in SAME_WITH.findall(text):
+        if (config.CONFIG_DIR / f"{name}.yaml").exists():
+            first = re.findall(r"sc\.update=\w+", words)
+            assert config.load(name, first) != config.load(name, [other]), f"{name} is compared with itself"
 
 
 def test_the_command_line_page_lists_every_command_with_options_that_it_has() -> None:
