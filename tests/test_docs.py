@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import click
 import pytest
+from helpers.env_names import env_names
 
 from purejax_sc import __version__, config
 from purejax_sc.cli.commands import cli
 from purejax_sc.config.sections import KINDS, kind_of
-from purejax_sc.envs import env_names
 from purejax_sc.tabular import options as tabular
 
 ROOT = Path(__file__).parent.parent

@@ -23,7 +23,7 @@ from purejax_sc.cli.setup import UserError, command_line, speaker, work
 @options.path("--render", "Draw an episode of the first seed: a new .gif or .png.")
 @click.option("--diagnose", is_flag=True, help="Also compare the model and its searches with real play.")
 def evaluate(
-    directory: Path,
+    directory: str,
     overrides: tuple[str, ...],
     episodes: int,
     temperature: float,
@@ -33,29 +33,31 @@ def evaluate(
     diagnose: bool,
     **search: Any,
 ) -> None:
-    """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
+    """Play whole episodes with the agents of the run directory DIR, or a shipped one, and write evaluation.json.
 
-    They act greedily, by sampling their policy and, with --simulations, by search. Games of two are played against
-    random moves. KEY=VALUE changes the environment, as in levels.depth=20 (Sokoban; generated levels are held out).
+    It is in DIR, or in runs/evaluation_NAME. Agents act greedily, by sampling their policy and, with --simulations, by
+    search. Games of two are played against random moves. KEY=VALUE changes the environment, as in levels.depth=20.
     Grids (MinAtar, Catch, DeepSea, Pong, Sokoban), board games and Atari can be drawn.
     """
     with work("--episodes or --simulations"):
         chosen = options.chosen_searches(**search)
         from purejax_sc.evaluation import evaluate as evaluation
         from purejax_sc.evaluation import model_quality
+        from purejax_sc.runs.agents import reports_of
 
         if diagnose:
             model_quality.check(directory)
         how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
         report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
-    written = [directory / evaluation.FILE, *([render] if render else [])]
+    out = reports_of(directory)
+    written = [out / evaluation.FILE, *([render] if render else [])]
     if diagnose:
         with work("--diagnose on a run of fewer seeds"):
             sizes = model_quality.DiagnosisOptions(searches=chosen, seed=seed)
             found = model_quality.diagnose(directory, sizes, speaker(), command_line(), overrides)
         tables.print_diagnosis(found)
-        written.append(directory / model_quality.FILE)
+        written.append(out / model_quality.FILE)
     for path in written:
         click.echo(f"wrote {path}")
 
@@ -70,8 +72,8 @@ def evaluate(
 @click.option("--sampled", is_flag=True, help="Draw actions from the policy instead of taking the likeliest.")
 @click.option("--real-actions", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
 @options.seed("Of the episodes and of the samples.")
-def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **how: Any) -> None:
-    """Compare model rollouts of an agent of the run directory DIR with real episodes.
+def imagine(directory: str, overrides: tuple[str, ...], agent: int | None, **how: Any) -> None:
+    """Compare model rollouts of an agent of the run directory DIR, or a shipped one, with real episodes.
 
     At every step of an episode the policy is rolled out over the learned model for K steps. The imagined rewards and
     values are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
@@ -190,7 +192,7 @@ def play(name: str, second: bool, agent: int | None) -> None:
 @options.directory
 @options.out("New directory.", required=True)
 @options.agent("Seed of the run to keep.")
-def export(directory: Path, out: Path, agent: int | None) -> None:
+def export(directory: str, out: Path, agent: int | None) -> None:
     """Keep the agent of the run directory DIR in one small file, to give away or to put into a repository.
 
     The new directory can be evaluated and played with like the run. It cannot be trained further: only the parameters

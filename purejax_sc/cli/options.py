@@ -9,7 +9,7 @@ import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-directory = click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+directory = click.argument("directory", metavar="NAME|DIR")
 overrides = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 

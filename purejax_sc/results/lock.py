@@ -6,7 +6,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -70,12 +69,11 @@ def claim(out: Path, admit: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def new_directory(out: Path) -> Iterator[None]:
     """Context manager: `claim` a directory that must not exist. Raises RunError."""
-    with claim(out, partial(refuse_existing, out)):
+
+    def admit() -> None:
+        if not is_free(out):
+            raise RunError(f"{out} exists: choose another directory with --out, or remove it")
+
+    with claim(out, admit):
         yield
         (out / LOCK).unlink()  # nobody writes there a second time
-
-
-def refuse_existing(out: Path) -> None:
-    """Raise RunError if something is there."""
-    if not is_free(out):
-        raise RunError(f"{out} exists: choose another directory with --out, or remove it")

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import envs
-from purejax_sc.config import Config, ConfigError, Hyper, from_tree
+from purejax_sc.config import Config, ConfigError, Hyper, as_config, from_tree
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.agents import spec_to_tree
@@ -62,7 +62,7 @@ DEFAULTS = Session()
 
 
 def train(
-    config: Config,
+    config: Config | str,
     out: str | Path,
     num_seeds: int = 1,
     *,
@@ -75,6 +75,7 @@ def train(
     Several processes may call this together, each with the same arguments; the first one writes the files.
 
     Args:
+      config:    a configuration, or the name or path of one.
       num_seeds: seeds trained by one program; row i equals the single run of seed `config.seed + i`.
       force:     replace `out` if it is a run directory. Without `force` and `resume` it must not exist.
       resume:    continue from the newest checkpoint in `out`; a directory that does not exist is begun.
@@ -84,6 +85,7 @@ def train(
       The contents of summary.json. Raises ConfigError, RunError and NonFiniteError, and KeyboardInterrupt after a
       checkpoint when the process is asked to stop; what was written stays.
     """
+    config = as_config(config)
     if config.seed + num_seeds > 2**31:
         raise ConfigError(f"seed={config.seed} leaves no room for {num_seeds} seeds below 2**31: lower seed")
     run = Run(config, [config.seed + i for i in range(num_seeds)], Path(out))

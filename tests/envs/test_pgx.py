@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import game_references
+from helpers.env_names import env_names
 from helpers.game_references import Game, Rules, mover
 
 from purejax_sc.config import Config, EnvOptions
-from purejax_sc.envs import env_names, make_env, pgx
+from purejax_sc.envs import make_env, pgx
 from purejax_sc.types import Env
 
 RULES = {
