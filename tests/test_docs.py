@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import jax
 import pytest
 from helpers.env_names import env_names
 
-from purejax_sc import __version__, config
+from purejax_sc import __version__, config, make_train, train
 from purejax_sc.cli.commands import cli
 from purejax_sc.config.sections import KINDS, kind_of
 from purejax_sc.tabular import options as tabular
@@ -157,6 +158,19 @@ def test_every_shipped_configuration_is_listed() -> None:
     cells = re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE)
     listed = {name for cell in cells for name in re.findall("`(.*?)`", cell)}
     assert listed == {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+
+
+def test_every_column_of_the_metrics_is_explained(directory: Path) -> None:
+    train("smoke", "run")
+    header = (directory / "run" / "metrics.csv").read_text(encoding="utf-8").partition("\n")[0]
+    othello = jax.eval_shape(make_train("othello_planes"), jax.random.key(0))[1]  # shows observations and legal actions
+    names = {*header.split(","), *(name for name in othello if not name.endswith(("_sum", "_count")))}
+    names |= {"result_earlier", "episode_first_wins", "episode_solved", "episode_frames", "episode_score"}
+    names |= {"lag_updates", "actors_waiting", "learner_waiting"}  # of games on the host
+    page = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8").partition("## What the columns say")[2]
+    cells = re.findall(r"^\| (`.*?) \|", page.partition("\n## ")[0], flags=re.MULTILINE)
+    listed = [name for cell in cells for name in re.findall("`(.*?)`", cell)]
+    assert sorted(listed) == sorted({re.sub(r"_\d+$", "_k", name) for name in names})
 
 
 def test_every_environment_is_listed() -> None:

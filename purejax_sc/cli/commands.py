@@ -6,6 +6,7 @@ them, so that `--help` is quick.
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def cli(context: click.Context) -> None:
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
 @click.option("--process-id", type=click.IntRange(0), help="Which one this is, from 0.")
+@click.option("--track", is_flag=True, help="Also send every log point to Weights & Biases.")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration, and exit.")
 @options.quiet
 def train(
@@ -52,6 +54,7 @@ def train(
     coordinator: str | None,
     num_processes: int | None,
     process_id: int | None,
+    track: bool,
     print_config: bool,
     quiet: bool,
 ) -> None:
@@ -79,7 +82,12 @@ def train(
         if coordinator is not None:
             agreed = {"config": loaded, "seeds": seeds, "placement": placement, "resume": resume, "force": force}
             distributed.join(coordinator, num_processes, process_id, agreed)
-        with training(quiet, placement) as session:
+        with ExitStack() as open_, training(quiet, placement) as session:
+            if track:
+                from purejax_sc.runs.tracking import tracked
+
+                on_log = open_.enter_context(tracked(loaded, directory, session.on_log))
+                session = session._replace(on_log=on_log)
             summary = fit.train(loaded, directory, seeds, force=force, resume=resume, **session._asdict())
     import jax
 
