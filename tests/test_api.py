@@ -5,6 +5,7 @@ import re
 from functools import partial
 from pathlib import Path
 
+import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,13 +13,12 @@ import pytest
 from helpers import agents
 
 import purejax_sc
-from purejax_sc import ConfigError, load_agent
+from purejax_sc import Agent, Config, ConfigError, RunError, load, load_agent, load_learner, make_train
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.envs import base
 from purejax_sc.evaluation.players import make_choices
-from purejax_sc.results.files import RunError
 from purejax_sc.runs.agents import load_agents
 
 RECURRENT = {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0}
@@ -137,3 +137,50 @@ def test_evaluate_from_python_writes_the_report(two_seeds) -> None:
 def test_what_cannot_be_configured_is_a_public_error() -> None:
     with pytest.raises(ConfigError, match="did you mean"):
         purejax_sc.load("smoke", ["hyper.sc_wieght=1"])
+    with pytest.raises(ConfigError, match=r"^env=3: Input should be a valid string$"):
+        Config(env=3)
+
+
+@pytest.mark.parametrize(
+    "overrides", ["sc.unroll=4", ["seed=0", "sc.unroll=4"], {"sc.unroll": 4}, {"sc": {"unroll": 4}}]
+)
+def test_overrides_are_one_text_several_or_a_dict(overrides) -> None:
+    assert load("smoke", overrides) == load("smoke", "seed=0", "sc.unroll=4")
+
+
+@pytest.mark.parametrize("env", ["gymnax/CartPole-v1", gymnax.make("CartPole-v1")[0]])
+def test_environments_are_given_by_name_or_as_gymnax_has_them(env) -> None:
+    state, _ = jax.eval_shape(make_train("smoke", env), jax.random.key(0))
+    assert state.driver.obs.frame.shape == (8, 4)
+
+
+def test_what_is_no_environment_and_no_number_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="the environment is a tuple: let it be a"):
+        make_train("smoke", gymnax.make("CartPole-v1"))
+    with pytest.raises(ConfigError, match=r"hyper\.sc_wieght.*did you mean"):
+        jax.eval_shape(make_train("smoke"), jax.random.key(0), {"sc_wieght": 1.0})
+
+
+def test_an_agent_of_a_state_and_a_state_of_a_checkpoint(run) -> None:
+    """A dict of hyper-parameters is swept, and its rows are agents. Training goes on from a checkpoint's learner."""
+    sweep = jax.jit(jax.vmap(make_train("smoke"), (None, 0)))
+    states, _ = sweep(jax.random.key(0), {"learning_rate": jnp.array([0.0, 1e-3])})
+    one, other = (Agent.from_state("smoke", jax.tree.map(lambda x, i=i: x[i], states)) for i in range(2))
+    assert any(np.any(x != y) for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+    obs = observe(one.make_env(), 2)
+    assert one.act(obs, one.initial_carry(2), jax.random.key(0))[0].shape == (2,)
+    learner = load_learner(run)
+    assert learner.updates == 2
+    jax.tree.map(np.testing.assert_array_equal, learner.target, load_agent(run).params)
+    trainer = purejax_sc.make_trainer("smoke")
+    state = trainer.init(jax.random.key(0))._replace(learner=learner)
+    assert trainer.iterate(state, load("smoke").hyper)[0].learner.updates == 4
+
+
+def test_what_is_printed_fits_a_screen(run) -> None:
+    assert repr(load("smoke", "seed=3")).startswith("Config(env='gymnax/Catch-bsuite', seed=3, network=")
+    assert "learning_rate=0.5" in repr(load("smoke", "hyper.learning_rate=0.5"))
+    assert all(len(repr(load(path.stem))) < 1_000 for path in purejax_sc.config.CONFIG_DIR.glob("*.yaml"))
+    assert re.fullmatch(
+        r"Agent\(env='gymnax/Catch-bsuite', seed=0, sc.update=direct, [\d,]+ numbers\)", repr(load_agent(run))
+    )

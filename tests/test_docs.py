@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import jax
 import pytest
 from helpers.configs import env_names
 
-from purejax_sc import __version__, config
+from purejax_sc import __version__, config, make_train, train
 from purejax_sc.cli.commands import cli
 from purejax_sc.config.sections import KINDS, kind_of
 from purejax_sc.tabular import options as tabular
@@ -33,6 +34,7 @@ PAGES = [*MANUAL, ROOT / "CONTRIBUTING.md", INDEX, *RESULTS]
 INSIDE = "\n## From inside\n"
 FILE_NAME = re.compile(r"# (\S+\.py)\n")
 LABEL = re.compile(r"\b[LN]\d+\b")
+SAME_WITH = re.compile(r"`purejax-sc train (\w+)([^`]*)`.{,60}?\bthe\s+same\s+with\s+`(sc\.update=\w+)", re.DOTALL)
 ANY = {"CONFIG", "NAME", "DIR", "COMMAND"}  # words of a page that stand for any
 
 
@@ -131,6 +133,21 @@ def check_command(name: str, *words: str) -> None:
                 assert config.load(params["config"], [*fixed, f"{setting}={value}"]).env
 
 
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "bench" / "results").glob("*.md")], ids=name_of)
+def test_runs_that_are_compared_have_different_configurations(page: Path) -> None:
+    """Commands in blocks that train into different directories, and commands in prose "and the same with" an update."""
+    text, runs = outside(page), {}
+    for program, *words in shell_lines(text):
+        if [program, *words[:1]] == ["purejax-sc", "train"] and ":" not in str(words) and words[1] not in ANY:
+            params = cli.commands["train"].make_context("train", words[1:]).params
+            runs[params["out"] or params["config"]] = config.load(params["config"], params["overrides"])
+    assert len(set(runs.values())) == len(runs)
+    for name, words, other in SAME_WITH.findall(text):
+        if (config.CONFIG_DIR / f"{name}.yaml").exists():
+            first = re.findall(r"sc\.update=\w+", words)
+            assert config.load(name, first) != config.load(name, [other]), f"{name} is compared with itself"
+
+
 def test_the_command_line_page_lists_every_command_with_options_that_it_has() -> None:
     lines = blocks((ROOT / "docs" / "command-line.md").read_text(encoding="utf-8"))[0].text.splitlines()
     assert {line.split()[1] for line in lines} == set(cli.commands)
@@ -146,6 +163,19 @@ def test_every_shipped_configuration_is_listed() -> None:
     cells = re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE)
     listed = {name for cell in cells for name in re.findall("`(.*?)`", cell)}
     assert listed == {path.stem for path in (ROOT / "configs").glob("*.yaml")}
+
+
+def test_every_column_of_the_metrics_is_explained(directory: Path) -> None:
+    train("smoke", "run")
+    header = (directory / "run" / "metrics.csv").read_text(encoding="utf-8").partition("\n")[0]
+    othello = jax.eval_shape(make_train("othello_planes"), jax.random.key(0))[1]  # shows observations and legal actions
+    names = {*header.split(","), *(name for name in othello if not name.endswith(("_sum", "_count")))}
+    names |= {"result_earlier", "episode_first_wins", "episode_solved", "episode_frames", "episode_score"}
+    names |= {"lag_updates", "actors_waiting", "learner_waiting"}  # of games on the host
+    page = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8").partition("## What the columns say")[2]
+    cells = re.findall(r"^\| (`.*?) \|", page.partition("\n## ")[0], flags=re.MULTILINE)
+    listed = [name for cell in cells for name in re.findall("`(.*?)`", cell)]
+    assert sorted(listed) == sorted({re.sub(r"_\d+$", "_k", name) for name in names})
 
 
 def test_every_environment_is_listed() -> None:

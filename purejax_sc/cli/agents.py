@@ -33,29 +33,32 @@ def evaluate(
     diagnose: bool,
     **search: Any,
 ) -> None:
-    """Play whole episodes with the agents of the run directory DIR, and write DIR/evaluation.json.
+    """Play whole episodes with the agents of the run directory DIR, or a shipped one, and write evaluation.json.
 
-    They act greedily, by sampling their policy and, with --simulations, by search. Games of two are played against
-    random moves. KEY=VALUE changes the environment, as in levels.depth=20 (Sokoban; generated levels are held out).
-    Grids (MinAtar, Catch, Sokoban, your own), board games and Atari can be drawn.
+    It is in DIR, or in runs/evaluation_NAME. Agents act greedily, by sampling their policy and, with --simulations, by
+    search. Games of two are played against random moves. KEY=VALUE changes the environment, as in levels.depth=20
+    (Sokoban; generated levels are held out). Grids (MinAtar, Catch, Sokoban, your own), board games and Atari can be
+    drawn.
     """
     with work("--episodes or --simulations"):
         chosen = options.chosen_searches(**search)
         from purejax_sc.evaluation import evaluate as evaluation
         from purejax_sc.evaluation import model_quality
+        from purejax_sc.runs.agents import reports_of
 
         if diagnose:
             model_quality.check(directory)
         how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
         report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
-    written = [directory / evaluation.FILE, *([render] if render else [])]
+    out = reports_of(directory)
+    written = [out / evaluation.FILE, *([render] if render else [])]
     if diagnose:
         with work("--diagnose on a run of fewer seeds"):
             sizes = model_quality.DiagnosisOptions(searches=chosen, seed=seed)
             found = model_quality.diagnose(directory, sizes, speaker(), command_line(), overrides)
         tables.print_diagnosis(found)
-        written.append(directory / model_quality.FILE)
+        written.append(out / model_quality.FILE)
     for path in written:
         click.echo(f"wrote {path}")
 
@@ -71,7 +74,7 @@ def evaluate(
 @click.option("--real-actions", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
 @options.seed("Of the episodes and of the samples.")
 def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **how: Any) -> None:
-    """Compare model rollouts of an agent of the run directory DIR with real episodes.
+    """Compare model rollouts of an agent of the run directory DIR, or a shipped one, with real episodes.
 
     At every step of an episode the policy is rolled out over the learned model for K steps. The imagined rewards and
     values are compared with the real rewards, the root values of the states reached and the return-to-go, and with each

@@ -6,6 +6,7 @@ them, so that `--help` is quick.
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def cli(context: click.Context) -> None:
 @click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
 @click.option("--process-id", type=click.IntRange(0), help="Which one this is, from 0.")
+@click.option("--track", is_flag=True, help="Also send every log point to Weights & Biases.")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration, and exit.")
 @options.quiet
 def train(
@@ -54,6 +56,7 @@ def train(
     coordinator: str | None,
     num_processes: int | None,
     process_id: int | None,
+    track: bool,
     print_config: bool,
     quiet: bool,
 ) -> None:
@@ -82,9 +85,13 @@ def train(
             agreed = {"config": loaded, "seeds": seeds, "placement": placement, "resume": resume, "force": force}
             agreed["init_from"] = init_from
             distributed.join(coordinator, num_processes, process_id, agreed)
-        with training(quiet, placement) as session:
-            settings = session._replace(init_from=init_from)._asdict()
-            summary = fit.train(loaded, directory, seeds, force=force, resume=resume, **settings)
+        with ExitStack() as open_, training(quiet, placement) as session:
+            session = session._replace(init_from=init_from)
+            if track:
+                from purejax_sc.runs.tracking import tracked
+
+                session = session._replace(on_log=open_.enter_context(tracked(loaded, directory, session.on_log)))
+            summary = fit.train(loaded, directory, seeds, force=force, resume=resume, **session._asdict())
     import jax
 
     if not quiet and jax.process_index() == 0:
@@ -254,5 +261,16 @@ def main(args: Sequence[str] | None = None) -> int:
     except Stopped as error:
         return fail(error.format_message(), error.status)
     except click.ClickException as error:
-        return fail(error.format_message(), error.exit_code)
+        return fail(f"{error.format_message()}{_as_setting(error, args or sys.argv[1:])}", error.exit_code)
     return 0
+
+
+def _as_setting(error: click.ClickException, args: Sequence[str]) -> str:
+    """What to write instead of an unknown option: `--hyper.sc_weight 1` is the setting hyper.sc_weight=1."""
+    if not isinstance(error, click.NoSuchOption) or error.possibilities or error.ctx is None:
+        return ""
+    if not {"overrides", "settings"} & {parameter.name for parameter in error.ctx.command.params}:
+        return ""
+    name = error.option_name.lstrip("-").replace("-", "_")
+    value = (" ".join(args).partition(error.option_name)[2].replace("=", " ").split() or ["VALUE"])[0]
+    return f" Settings have no dashes: did you mean {name}={value}?"

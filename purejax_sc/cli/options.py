@@ -18,7 +18,7 @@ class _Path(click.Path):
         return Path(os.path.expanduser(value))  # noqa: PTH111  that of Path fails for a user who is not known
 
 
-directory = click.argument("directory", type=_Path(), metavar="DIR")
+directory = click.argument("directory", type=_Path(), metavar="NAME|DIR")
 overrides = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 quiet = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 

@@ -7,6 +7,7 @@ from purejax_sc.config.errors import ConfigError
 from purejax_sc.config.experiment import Config
 from purejax_sc.config.files import (
     CONFIG_DIR,
+    as_config,
     find,
     from_tree,
     load,
@@ -33,6 +34,6 @@ from purejax_sc.config.sections import (
 
 __all__ = [
     "CONFIG_DIR", "ArenaConfig", "AtariConfig", "Config", "ConfigError", "EnvOptions", "Fraction", "Hyper",
-    "LevelsConfig", "MuesliConfig", "NetworkConfig", "NonNegative", "Positive", "Repeats", "Section", "find",
-    "from_tree", "load", "override", "read", "split_words", "to_tree", "to_yaml",
+    "LevelsConfig", "MuesliConfig", "NetworkConfig", "NonNegative", "Positive", "Repeats", "Section", "as_config",
+    "find", "from_tree", "load", "override", "read", "split_words", "to_tree", "to_yaml",
 ]  # fmt: skip

@@ -1,14 +1,17 @@
 """One experiment: all sections together, what follows from them, and what no section can know alone."""
 
-from functools import reduce
+from collections.abc import Mapping
+from functools import partial, reduce
 from typing import Annotated, Any, get_type_hints
 
 import pydantic
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from purejax_sc.config.errors import quote
+from purejax_sc.config.errors import ConfigError, explain, quote
 from purejax_sc.config.sections import (
+    DEFAULT_KIND,
     FAMILIES,
+    KINDS,
     ArenaConfig,
     AtariConfig,
     CheckpointConfig,
@@ -25,6 +28,7 @@ from purejax_sc.config.sections import (
     Section,
     TrainConfig,
     family_of,
+    kind_of,
     read_network,
 )
 
@@ -36,7 +40,7 @@ Network = Annotated[SerializeAsAny[NetworkConfig], BeforeValidator(read_network)
 
 
 class Config(Section):
-    """One experiment. Frozen and hashable."""
+    """One experiment. Frozen and hashable. `repr` shows what differs from the defaults."""
 
     env: str
     """Family and name, as in gymnax/Catch-bsuite, or module:function of an environment of your own."""
@@ -54,6 +58,13 @@ class Config(Section):
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
     hyper: Hyper = Hyper()
+
+    def __init__(self, /, **settings: Any) -> None:
+        """Raises ConfigError with one line for a fault."""
+        try:
+            super().__init__(**settings)
+        except pydantic.ValidationError as error:
+            raise ConfigError(explain(error, partial(_keys, settings))) from None
 
     @property
     def replay_sequences(self) -> int:
@@ -147,11 +158,11 @@ class Config(Section):
                 f" batch (batch_sequences={train.batch_sequences}, replay_share={train.replay_share}): set"
                 f" train.num_envs={self.fresh_sequences}, or change the share"
             )
-        if self.replay_sequences and capacity < max(train.batch_sequences, train.num_envs):
-            need = max(train.batch_sequences, train.num_envs) * train.sequence_length
+        need, name = max((train.batch_sequences, "batch_sequences"), (train.num_envs, "num_envs"))
+        if self.replay_sequences and capacity < need:
             raise ValueError(
                 f"replay.capacity={self.replay.capacity} holds {capacity} sequences of {train.sequence_length} steps,"
-                f" less than a batch: set replay.capacity={need} or more"
+                f" less than train.{name}={need}: lower that, or set replay.capacity={need * train.sequence_length}"
             )
 
     def _check_shards(self) -> None:
@@ -199,3 +210,25 @@ def switched_off(config: Config, name: str) -> str | None:
             shown = {names[key]: value if isinstance(value, str) else quote(value) for key, value in values.items()}
             return " and ".join(f"{name}={text}" for name, text in shown.items())
     return None
+
+
+def _keys(settings: Mapping[str, Any], path: list[str]) -> list[str]:
+    """The keys that there are beside an unknown one. Raises ConfigError for one that belongs elsewhere."""
+    *parents, leaf = path
+    network = dict(settings.get("network", {}))
+    sections: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
+    sections["network"] = kind_of(network.get("kind", DEFAULT_KIND)).options
+    kinds = [name for name in KINDS if parents == ["network"] and leaf in _fields(kind_of(name).options)]
+    if kinds:
+        cures = " or ".join(f"network.kind={name}" for name in kinds)
+        kind = network.get("kind", DEFAULT_KIND)
+        raise ConfigError(f"network.{leaf} has no effect with network.kind={kind}: leave it out, or set {cures}")
+    homes = [f"{name}.{leaf}" for name, section in sections.items() if leaf in _fields(section)]
+    if homes:
+        value: Any = reduce(lambda tree, key: tree[key], path, settings)
+        raise ConfigError(f"unknown key {quote('.'.join(path))}: did you mean {homes[0]}={quote(value)}?")
+    return _fields(sections[parents[0]] if parents else Config)
+
+
+def _fields(section: Any) -> list[str]:
+    return list(section._fields if section is Hyper else getattr(section, "model_fields", ()))

@@ -3,19 +3,18 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pydantic
 import yaml
 
 from purejax_sc.config import sections
-from purejax_sc.config.errors import ConfigError, explain, nearest, printable, quote
+from purejax_sc.config.errors import ConfigError, nearest, printable, quote
 from purejax_sc.config.experiment import Config, switched_off
-from purejax_sc.config.sections import Hyper, NetworkConfig
+from purejax_sc.config.sections import NetworkConfig
 
 _PACKAGE = Path(__file__).parent.parent
+Settings = str | Iterable[str] | Mapping[str, Any]  # KEY=VALUE, several of them, or values by key
 CONFIG_DIR = _PACKAGE / "configs"
 if not CONFIG_DIR.is_dir():  # a checkout keeps them at the top level; the wheel carries them in the package
     CONFIG_DIR = _PACKAGE.parent / "configs"
@@ -100,7 +99,8 @@ def find(name: str | os.PathLike[str]) -> Path:
     if str(name) in shipped:
         return shipped[str(name)]
     near = ", ".join(nearest(path.stem, shipped, most=3, cutoff=0.5) or ["catch"])
-    raise ConfigError(f"no configuration {quote(str(name))}: give a path, or a shipped name such as {near}")
+    missing = "there is no file" if path.suffix else "no configuration"
+    raise ConfigError(f"{missing} {quote(str(name))}: give a path, or a shipped name such as {near}")
 
 
 def read(text: str, key: str | None = None) -> Any:
@@ -108,9 +108,10 @@ def read(text: str, key: str | None = None) -> Any:
     return parse(text, quote(text if key is None else f"{key}={text}"))
 
 
-def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bool = True) -> Config:
-    """The configuration in a YAML file, with `dotted.key=value` overrides. Raises ConfigError.
+def load(name: str | os.PathLike[str], *overrides: Settings, strict: bool = True) -> Config:
+    """The configuration in a YAML file, or a shipped one by its name. Raises ConfigError.
 
+    overrides: "dotted.key=value", a list of these, or a dict of values by dotted key.
     strict: refuse overrides that another setting switches off. A file may hold those of several arms of a comparison.
     """
     path = find(name)
@@ -122,20 +123,22 @@ def load(name: str | os.PathLike[str], overrides: Iterable[str] = (), strict: bo
     tree = parse(text, shown)
     if not isinstance(tree, dict):
         raise ConfigError(f"{shown} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
-    return _with_words(tree, overrides, strict)
+    return _with_settings(tree, overrides, strict)
 
 
-def override(config: Config, items: Iterable[str]) -> Config:
-    """The configuration with `dotted.key=value` overrides. Raises ConfigError."""
-    return _with_words(to_tree(config), items)
+def override(config: Config, *overrides: Settings) -> Config:
+    """The configuration with overrides, as of `load`. Raises ConfigError."""
+    return _with_settings(to_tree(config), overrides)
+
+
+def as_config(config: Config | str | os.PathLike[str]) -> Config:
+    """The configuration itself, or the one of this name or path. Raises ConfigError."""
+    return config if isinstance(config, Config) else load(config)
 
 
 def from_tree(tree: Mapping[str, Any]) -> Config:
     """Validate nested plain values. Raises ConfigError with one line for a fault."""
-    try:
-        return Config.model_validate(_with_tuples(tree))
-    except pydantic.ValidationError as error:
-        raise ConfigError(explain(error, partial(_keys, tree))) from None
+    return Config(**_with_tuples(tree))
 
 
 def to_tree(config: Config) -> dict[str, Any]:
@@ -196,8 +199,14 @@ def _split_commas(text: str) -> list[str]:
     return parts
 
 
-def _with_words(tree: dict[str, Any], words: Iterable[str], strict: bool = True) -> Config:
-    settings = {key: read(text, key) for key, text in map(split_word, words)}
+def _with_settings(tree: dict[str, Any], overrides: Iterable[Settings], strict: bool = True) -> Config:
+    settings: dict[str, Any] = {}
+    for given in overrides:
+        if isinstance(given, Mapping):
+            settings |= flat(given)
+        else:
+            words = [given] if isinstance(given, str) else given
+            settings |= {key: read(text, key) for key, text in map(split_word, words)}
     _leave_kind(tree, settings.get("network.kind"))
     for key, value in settings.items():
         _set(tree, key, value)
@@ -231,23 +240,3 @@ def _with_tuples(tree: Any) -> Any:
     if isinstance(tree, Mapping):
         return {key: _with_tuples(value) for key, value in tree.items()}
     return tuple(_with_tuples(value) for value in tree) if isinstance(tree, list) else tree
-
-
-def _keys(tree: Mapping[str, Any], path: list[str]) -> list[str]:
-    """The keys that there are beside an unknown one. Raises ConfigError for the option of another kind of network."""
-    *parents, leaf = path
-    if parents == ["network"]:
-        return _network_keys(tree["network"], leaf)
-    section: Any = Config
-    for part in parents:
-        section = section.model_fields[part].annotation
-    return list(section._fields if section is Hyper else section.model_fields)
-
-
-def _network_keys(network: Mapping[str, Any], key: str) -> list[str]:
-    kind = network.get("kind", sections.DEFAULT_KIND)
-    others = [name for name in sections.KINDS if key in sections.kind_of(name).options.model_fields]
-    if others:
-        cures = " or ".join(f"network.kind={other}" for other in others)
-        raise ConfigError(f"network.{key} has no effect with network.kind={kind}: leave it out, or set {cures}")
-    return list(sections.kind_of(kind).options.model_fields)

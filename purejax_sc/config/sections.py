@@ -5,6 +5,7 @@ whole section, has no effect. The sections of network kinds stand beside their c
 """
 
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -31,6 +32,13 @@ class Section(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         extra="forbid", frozen=True, strict=True, protected_namespaces=(), use_attribute_docstrings=True
     )
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What differs from the defaults."""
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            if name is None or value != fields[name].get_default(call_default_factory=True):
+                yield name, value
 
 
 class Needs(NamedTuple):
@@ -148,6 +156,11 @@ class Hyper(NamedTuple):
     gates: Annotated[Annotated[Gates, _AS_GATES] | None, Needs(("sc.update",))] = None
     """Of the SC update (target, value, model); null for those of sc.update, known when it is compiled."""
 
+    def __repr__(self) -> str:
+        default = Hyper._field_defaults
+        changed = {k: x for k, x in self._asdict().items() if not (isinstance(x, float) and x == default[k])}
+        return f"Hyper({', '.join(f'{k}={x!r}' for k, x in changed.items() if x is not None)})"
+
 
 class MuesliConfig(Section):
     """The grounded loss. Labels such as L5 refer to the readings chosen in docs/algorithm.md."""
@@ -212,14 +225,13 @@ class ScConfig(Section):
 
 
 class Family(NamedTuple):
-    """Environments of one adapter. module: of the adapter.   install: the extra that brings what it needs, if one does.
+    """Environments of one adapter. module: of the adapter.
 
     sections: of the configuration that only these environments have.   host: do they run on the host?
     rules: are there actions that are not always legal?
     """
 
     module: str
-    install: str = ""
     sections: tuple[str, ...] = ()
     host: bool = False
     rules: bool = False
@@ -231,7 +243,7 @@ FAMILIES = {
     "garnet": Family("purejax_sc.envs.garnet"),
     "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
     "pgx": Family("purejax_sc.envs.pgx", sections=("arena",), rules=True),
-    "atari": Family("purejax_sc.envs.atari", "'purejax-sc[atari]'", ("atari", "host"), host=True),
+    "atari": Family("purejax_sc.envs.atari", sections=("atari", "host"), host=True),
 }
 
 

@@ -35,7 +35,7 @@ def make_env(config: Config) -> Env:
     if family.host:
         _check_host(config)
         raise ConfigError(f"env={config.env!r} runs on the host and cannot be compiled: this needs another environment")
-    with _packages_of(config, family):
+    with _packages_of(config):
         try:
             env: Env = import_module(family.module).make(config)
         except LookupError:
@@ -76,23 +76,30 @@ def _make_own(config: Config) -> Env:
     """An environment of the user's own: a function of the configuration that makes it, or one of gymnax's."""
     from gymnax.environments.environment import Environment
 
-    from purejax_sc.envs.gymnax import from_gymnax
-
     made = resolve(config.env)
     if isinstance(made, type) and issubclass(made, Environment):
         made = made()
     elif callable(made) and not isinstance(made, Environment):
         made = called(made, f"env={config.env!r}")(config)
-    if isinstance(made, Environment):
-        return from_gymnax(made)
-    if not isinstance(made, Env):
-        raise ConfigError(f"env={config.env!r} made a {type(made).__name__}: let it make a purejax_sc.Env, or gymnax's")
-    return made
+    return as_env(made, f"env={config.env!r}")
+
+
+def as_env(made: Any, name: str) -> Env:
+    """An `Env` as it is, or one of gymnax's as an `Env`. Raises ConfigError for anything else."""
+    if isinstance(made, Env):
+        return made
+    from gymnax.environments.environment import Environment
+
+    from purejax_sc.envs.gymnax import from_gymnax
+
+    if not isinstance(made, Environment):
+        raise ConfigError(f"{name} is a {type(made).__name__}: let it be a purejax_sc.Env, or an environment of gymnax")
+    return from_gymnax(made)
 
 
 def _on_host(config: Config, function: str, *arguments: int) -> Any:
     family = _check_host(config)
-    with _packages_of(config, family):
+    with _packages_of(config):
         return getattr(import_module(family.module), function)(config, *arguments)
 
 
@@ -106,18 +113,17 @@ def _check_host(config: Config) -> Family:
 
 
 @contextmanager
-def _packages_of(config: Config, family: Family) -> Iterator[None]:
+def _packages_of(config: Config) -> Iterator[None]:
     """A package that is not installed is a mistake with a cure."""
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or str(error)).partition(".")[0]
-        cure = f"pip install {family.install or package}"
-        raise ConfigError(f"env={config.env!r} needs the package {package}: {cure}") from None
+        raise ConfigError(f"env={config.env!r} needs the package {package}: pip install {package}") from None
 
 
 def _unknown(config: Config) -> ConfigError:
-    """With the names like this one, or else all that it can have meant: of its family, or of the device.
+    """With the names like this one, or those of its family.
 
     Families do not count for likeness where none of ours is named: 'Breakout' and 'minatar/breakout' mean the same.
     """
@@ -127,7 +133,10 @@ def _unknown(config: Config) -> ConfigError:
     close = [name for family in families for name in _like(stem, names[family])]
     if close:
         return ConfigError(f"unknown env {quote(config.env)}: the nearest are {', '.join(close)}")
-    known = [name for family in families if len(families) == 1 or not FAMILIES[family].host for name in names[family]]
+    module, _, function = config.env.rpartition(".")
+    if module:
+        return ConfigError(f"unknown env {quote(config.env)}: did you mean 'env={module}:{function}'?")
+    known = names.get(family) or (*FAMILIES, "see docs/configurations.md")
     return ConfigError(f"unknown env {quote(config.env)}: choose {', '.join(known)}")
 
 

@@ -4,17 +4,19 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from purejax_sc import networks
 from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, make_search
-from purejax_sc.config import Config
-from purejax_sc.envs import make_env
+from purejax_sc.config import Config, as_config
+from purejax_sc.envs import as_env, make_env
 from purejax_sc.evaluation.players import make_choices, row_params
-from purejax_sc.runs.agents import find_agent, load_agents, row_of
-from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Tree
+from purejax_sc.runs.agents import load_agents, row_of
+from purejax_sc.training.train_state import AnyState
+from purejax_sc.types import Array, Env, EnvSpec, Key, LearnerState, Model, Observation, Params, Tree
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["config", "model", "spec", "seed"])
@@ -39,6 +41,20 @@ class Agent:
     spec: EnvSpec
     seed: int
 
+    @classmethod
+    def from_state(cls, config: Config | str, state: AnyState, env: Any = None, model: Model | None = None) -> "Agent":
+        """Return the agent that `make_train` or a trainer left: `state` is of one seed; the rest as was given to them.
+
+        Its `seed` is that of the configuration. Raises ConfigError.
+        """
+        config = as_config(config)
+        spec = make_env(config).spec if env is None else as_env(env, "the environment").spec
+        return cls(state.learner.target, config, model or networks.make_model(config, spec), spec, config.seed)
+
+    def __repr__(self) -> str:
+        size = sum(jnp.size(x) for x in jax.tree.leaves(self.params))
+        return f"Agent(env={self.config.env!r}, seed={self.seed}, sc.update={self.config.sc.update}, {size:,} numbers)"
+
     def make_env(self) -> Env:
         """The environment of the run. Raises ConfigError for one on the host, such as Atari's."""
         return make_env(self.config)
@@ -48,9 +64,10 @@ class Agent:
         return self.model.initial_carry(batch)
 
     def act(self, obs: Observation, carry: Tree, key: Key, greedy: bool = True) -> tuple[Array, Tree]:
-        """Choose actions int32 [B] by the policy: the likeliest legal ones, or samples. Return also the next carry.
+        """Choose actions int32 [B] by the policy. Return also the next carry.
 
-        obs: [B, ...], as `envs.base` gives it.   carry: [B, ...] recurrent state.   greedy: static.
+        obs: [B, ...], as `envs.base` gives it.   carry: [B, ...] recurrent state.
+        greedy: static; True takes the likeliest legal actions, False samples the policy, as training does.
         """
         choices = make_choices(self.config, self.model, self.spec)
         e, carry = self._encode(obs, carry)
@@ -86,7 +103,18 @@ def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
 
     It is read from the newest readable checkpoint; Python warns of unreadable ones. Raises RunError.
     """
-    agents = load_agents(find_agent(directory), partial(warnings.warn, stacklevel=3))
+    agents = load_agents(directory, partial(warnings.warn, stacklevel=3))
     row = row_of(seed, agents.seeds, directory)
     model = networks.make_model(agents.config, agents.spec)
     return Agent(row_params(agents, row), agents.config, model, agents.spec, agents.seeds[row])
+
+
+def load_learner(directory: str | Path, seed: int | None = None) -> LearnerState:
+    """Load parameters, target network and optimiser of one seed (None: the first) of a run directory. Raises RunError.
+
+    `trainer.init(key)._replace(learner=...)` goes on from there.
+    """
+    agents = load_agents(directory, partial(warnings.warn, stacklevel=3))
+    row = row_of(seed, agents.seeds, directory)
+    learner: LearnerState = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner)
+    return learner

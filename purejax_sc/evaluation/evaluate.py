@@ -20,7 +20,7 @@ from purejax_sc.evaluation import players, render
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate, summary
-from purejax_sc.runs.agents import Agents, load_agents
+from purejax_sc.runs.agents import Agents, load_agents, reports_of
 from purejax_sc.training.sharding import default_placement, over_seeds
 from purejax_sc.types import PRNG, Env, Key, Params, Tree
 
@@ -56,15 +56,16 @@ def evaluate(
     command: str | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluate a run's agents, add the report (`evaluate_agents`) to evaluation.json in its directory and return it.
+    """Evaluate the agents of a run, or a shipped one, and return the report (`evaluate_agents`).
 
-    Earlier reports of other settings stay. Raises RunError and ConfigError, before anything is written.
+    It is added to evaluation.json in `reports_of(directory)`, where earlier reports of other settings stay. Raises
+    RunError and ConfigError, before anything is written.
 
     image:     draw an episode of the first seed to this .gif or .png: greedy, or by the last search.
     overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.
     """
-    directory = Path(directory)
-    check_reports(directory / FILE)
+    file = reports_of(directory) / FILE
+    check_reports(file)
     if image is not None:
         render.check_path(image)
     agents = load_agents(directory, say)
@@ -72,11 +73,12 @@ def evaluate(
     draw = None if image is None else render.make_drawer(agents.config.env, make_spec(agents.config))
     env = None if is_host(agents.config) else make_env(agents.config)
     report = {"command": command, "overrides": list(overrides)} | evaluate_agents(agents, options, env, say)
-    files = {directory / FILE: with_report(directory / FILE, report, ("command", "policies"))}
+    files = {file: with_report(file, report, ("command", "policies"))}
     if image is not None and draw is not None:
         frames, caption = record(agents, options, env)
         say(caption)
         files[image] = render.encode(draw(frames), image.suffix)
+    file.parent.mkdir(parents=True, exist_ok=True)
     replace_files(files)
     return report
 

@@ -13,7 +13,9 @@ from purejax_sc.runs.agents import load_agents, row_of
 from purejax_sc.runs.directory import write_config
 
 
-def export(directory: Path, out: Path, seed: int | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+def export(
+    directory: str | Path, out: Path, seed: int | None = None, say: Callable[[str], None] = print
+) -> dict[str, Any]:
     """Write the agent of one seed (None: the first) to the new directory `out`, which can play and be evaluated.
 
     Only the parameters that act are kept, in half precision. Returns the seed, and the bytes that its file takes.

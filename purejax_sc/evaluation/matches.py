@@ -22,7 +22,7 @@ from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_files
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
-from purejax_sc.runs.agents import find_agent, load_agents
+from purejax_sc.runs.agents import load_agents
 from purejax_sc.types import PRNG, Env, Key, Model, Params
 
 FILE = "match.json"
@@ -67,7 +67,7 @@ def load_entrant(name: str, say: Say) -> Entrant:
     if name == RANDOM:
         return Entrant(RANDOM, [0], lambda params: episodes.uniform())
     directory, search = parse_entrant(name)
-    agents = load_agents(find_agent(directory), say)
+    agents = load_agents(directory, say)
     config, env = agents.config, make_env(agents.config)
     if not env.spec.two_player:
         raise RunError(f"{name} was trained on {config.env}, which has one player: use evaluate")

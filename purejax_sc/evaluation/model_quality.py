@@ -30,7 +30,7 @@ from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate
-from purejax_sc.runs.agents import Agents, load_agents
+from purejax_sc.runs.agents import Agents, load_agents, reports_of
 from purejax_sc.training.sharding import default_placement, over_seeds
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params
 
@@ -85,13 +85,13 @@ class Choices(NamedTuple):
 
 
 def diagnose(
-    directory: Path,
+    directory: str | Path,
     options: DiagnosisOptions,
     say: Say = lambda text: None,
     command: str | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Diagnose the models of a run's agents, add the report (`diagnose_agents`) to diagnosis.json there and return it.
+    """Diagnose the models of a run's agents, add the report (`diagnose_agents`) to diagnosis.json and return it.
 
     overrides: as `evaluate` takes them. Raises RunError and ConfigError, before anything is written.
     """
@@ -99,13 +99,15 @@ def diagnose(
     config = evaluation_config(agents.config, options.envs, overrides)
     report = {"command": command, "overrides": list(overrides)}
     report |= diagnose_agents(agents._replace(config=config), options, make_env(config), say)
-    replace_file(directory / FILE, with_report(directory / FILE, report, ("command", "by_depth", "actions", "chosen")))
+    file = reports_of(directory) / FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, with_report(file, report, ("command", "by_depth", "actions", "chosen")))
     return report
 
 
-def check(directory: Path, say: Say = lambda text: None) -> Agents:
+def check(directory: str | Path, say: Say = lambda text: None) -> Agents:
     """Load the agents of a run. Raises RunError for one that cannot be diagnosed."""
-    check_reports(directory / FILE)
+    check_reports(reports_of(directory) / FILE)
     agents = load_agents(directory, say)
     if is_host(agents.config):
         raise RunError(f"{agents.config.env} runs outside JAX, where no state is stepped twice: it has no diagnosis")

@@ -24,7 +24,7 @@ from purejax_sc.evaluation.evaluate import evaluation_config, seed_keys
 from purejax_sc.evaluation.players import make_choices, row_params
 from purejax_sc.networks import make_model
 from purejax_sc.results.statistics import as_number
-from purejax_sc.runs.agents import find_agent, load_agents, row_of
+from purejax_sc.runs.agents import load_agents, row_of
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Tree
 
 CHUNK = 32  # steps that are played, or imagined from, at once
@@ -267,18 +267,18 @@ def errors_by_k(x: Imagined) -> dict[str, Array]:
 
 
 def imagine_run(
-    directory: Path,
+    directory: str | Path,
     options: ImaginationOptions,
     seed: int | None = None,
     say: Say = lambda text: None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Imagine with the agent of one seed (None: the first) of a run directory. Raises RunError and ConfigError.
+    """Imagine with the agent of one seed (None: the first) of a run, or a shipped one. Raises RunError and ConfigError.
 
     Returns a tree ready for JSON: the settings, `steps` of all episodes, how many were `cut`, and `by_k`: means for
     k = 0 .. depth by the names of `COLUMNS`, None where nothing counts. overrides: as `evaluate` takes them.
     """
-    agents = load_agents(find_agent(directory), say)
+    agents = load_agents(directory, say)
     row = row_of(seed, agents.seeds, directory)
     config = evaluation_config(agents.config, options.episodes, overrides)
     options = options._replace(depth=options.depth or config.muesli.unroll)

@@ -15,8 +15,8 @@ Drawer = Callable[[np.ndarray], np.ndarray]  # observations [T, *obs_shape] -> u
 
 MAX_STEPS = 2_500  # of an episode that is drawn: minutes of GIF
 FRAME_MS, LAST_FRAME_MS = 80, 1000
-GIF_SIDE, STRIP_SIDE = 240, 120  # pixels of a frame's longer side, as nearly as whole cells allow
-STRIP_FRAMES, STRIP_COLUMNS, STRIP_GAP = 20, 10, 4  # the PNG's frames, frames per row, and pixels between them
+GIF_SIDE, STRIP_SIDE = 240, 160  # pixels of a frame's longer side, as nearly as whole cells allow
+STRIP_FRAMES, STRIP_COLUMNS, STRIP_GAP = 20, 5, 4  # the PNG's frames, frames per row, and pixels between them
 BACKGROUND = 32  # grey
 # Ten colours that are easily told apart; the eleventh channel has the first one's again.
 PALETTE = np.array([[round(255 * x) for x in colour] for colour in colormaps["tab10"].colors], np.uint8)  # type: ignore[attr-defined]

@@ -7,12 +7,14 @@ import numpy as np
 from purejax_sc.agent.search import SearchResult
 from purejax_sc.envs import pgx
 from purejax_sc.evaluation.matches import load_entrant
-from purejax_sc.games.notation import COLUMNS, draw, vertex
+from purejax_sc.games.notation import COLUMNS, draw, draw_columns, vertex
 from purejax_sc.games.player import GamePlayer, make_policy, params_of
 from purejax_sc.results.files import RunError
 from purejax_sc.types import EnvSpec
 
 SHOWN = 4  # moves that the agent says it considers
+HELP = "undo: take your move back.  resign, quit: the end.  help: this."
+LEAVE = ("q", "quit", "exit", "resign")
 
 Ask = Callable[[str], str | None]  # (prompt) -> a line without its end, None when there are no more
 Say = Callable[[str], None]
@@ -30,14 +32,14 @@ def open_game(name: str, seed: int | None, say: Say) -> "TerminalGame":
 
 
 def move_names(spec: EnvSpec, env: str) -> list[str]:
-    """Return the name of each action: a column such as D, or a point such as D4 and what there is beside the board.
+    """Return the name of each action: a column such as 4, or a point such as D4 and what there is beside the board.
 
     Raises RunError for a game whose moves are neither points nor columns.
     """
     if spec.two_player and len(spec.obs_shape) == 3 and spec.obs_shape[1] <= len(COLUMNS):
         height, width, _ = spec.obs_shape
         points = [vertex(action, width) for action in range(width**2)] if height == width else []
-        for names in (list(COLUMNS[:width]), points, [*points, "swap" if env == "pgx/hex" else "pass"]):
+        for names in ([str(1 + i) for i in range(width)], points, [*points, "swap" if env == "pgx/hex" else "pass"]):
             if len(names) == spec.num_actions:
                 return names
     raise RunError(f"{env} has moves that are neither points nor columns of a board: let agents play it with match")
@@ -58,36 +60,45 @@ class TerminalGame:
 
     def __init__(self, game: GamePlayer, names: list[str]) -> None:
         self.game, self.names = game, names
+        self._falls = names[0].isdigit()
+        self._draw, self._sides = (draw_columns, "●○") if self._falls else (draw, "XO")
 
     def run(self, person: int, ask: Ask, say: Say) -> None:
         """Play until the game is over or the person quits. person: 0 moves first, 1 second."""
-        say(f"You are {'XO'[person]}, the agent is {'OX'[person]}; X moves first.")
-        say(f"Moves look like {self.names[0]} or {self.names[-1]}.")
-        say("undo: take your move back.  quit: the end.")
+        say(f"You are {self._sides[person]}, the agent is {self._sides[1 - person]}; {self._sides[0]} moves first.")
+        self._help(say)
         while self.game.result is None:
             if self.game.turn != person:
                 found = self.game.search()
                 say(f"agent: {self._opinion(found)}")
                 self.game.play(int(found.action))
                 continue
-            say(draw(self.game.board))
+            say(self._draw(self.game.board))
             line = ask("your move> ")
-            if line is None or line.strip().lower() == "quit":
+            if line is None or line.strip().lower() in LEAVE:
                 return
             self._do(line.strip().lower(), person, say)
-        say(draw(self.game.board))
+        say(self._draw(self.game.board))
         say({1.0: "You win.", 0.5: "A draw.", 0.0: "The agent wins."}[abs(self.game.result - person)])
 
     def _do(self, word: str, person: int, say: Say) -> None:
-        """Carry out what the person says: a move, or `undo`."""
+        """Carry out what the person says: a move, `undo` or `help`."""
+        if self._falls and len(word) == 1 and word.upper() in COLUMNS[: len(self.names)]:
+            word = self.names[COLUMNS.index(word.upper())]
         legal = [name for name, legal in zip(self.names, self.game.legal(), strict=True) if legal]
         if word == "undo":
             while self.game.undo() and self.game.turn != person:
                 pass
+        elif word in ("help", "h", "?"):
+            self._help(say)
         elif word in [name.lower() for name in legal]:
             self.game.play([name.lower() for name in self.names].index(word))
         else:
-            say(f"{word!r} is not possible here: undo, quit, or a legal move such as {legal[0]}")
+            say(f"{word!r} is not possible here: help, or a legal move such as {legal[0]}")
+
+    def _help(self, say: Say) -> None:
+        say(f"Moves look like {self.names[0]} or {self.names[-1]}.")
+        say(HELP)
 
     def _opinion(self, found: SearchResult) -> str:
         """Describe a move, the chance to win that the agent sees for who makes it, and what else it considers."""

@@ -45,12 +45,18 @@ class Agents(NamedTuple):
 def find_agent(name: str | Path) -> Path:
     """Return a directory as it was given, or that of a shipped agent. Raises RunError."""
     shipped = sorted(path.name for path in AGENTS.glob("*") if path.is_dir())
-    if Path(name).exists():
+    if Path(name).is_dir():
         return Path(name)
     if str(name) in shipped:
         return AGENTS / name
-    known = f", or a shipped agent: {', '.join(shipped)}" if shipped else ""
-    raise RunError(f"{name} is no directory: give one that train or export wrote{known}")
+    raise RunError(
+        f"{name} is no directory: give one that train or export wrote, or a shipped agent: {', '.join(shipped)}"
+    )
+
+
+def reports_of(name: str | Path) -> Path:
+    """Return the directory for reports on agents: their own; runs/evaluation_NAME for shipped ones. Raises RunError."""
+    return Path(name) if find_agent(name) == Path(name) else Path("runs") / f"evaluation_{name}"
 
 
 def row_of(seed: int | None, seeds: Sequence[int], name: object) -> int:
@@ -62,17 +68,19 @@ def row_of(seed: int | None, seeds: Sequence[int], name: object) -> int:
     return list(seeds).index(seed)
 
 
-def load_agents(directory: Path, warn: Callable[[str], None]) -> Agents:
-    """Load the agents of a run's newest intact checkpoint, or an exported one. Raises RunError.
+def load_agents(name: str | Path, warn: Callable[[str], None]) -> Agents:
+    """Load the agents of a run's newest intact checkpoint, an exported one, or a shipped one. Raises RunError.
 
     warn: is told which checkpoints are damaged.
     """
+    directory = find_agent(name)
     if (directory / FILE).is_file():
         return _load_exported(directory)
-    found = checkpoint.find([directory], warn, items=("learner",)) if directory.is_dir() else None
+    found = checkpoint.find([directory], warn, items=("learner",))
     if found is None:
-        lack = f"holds no finished {CHECKPOINTS}/" if directory.is_dir() else "is no directory"
-        raise RunError(f"{directory} {lack}: give one that train or export wrote, or resume its run")
+        raise RunError(
+            f"{directory} holds no finished {CHECKPOINTS}/: give one that train or export wrote, or resume its run"
+        )
     (facts,) = found
     config, seeds = _config(directory, lambda: from_tree(facts["config"])), facts["seeds"]
     step = directory.resolve() / CHECKPOINTS / str(facts["iterations"])

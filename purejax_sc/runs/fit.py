@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from purejax_sc import envs
-from purejax_sc.config import Config, Hyper
+from purejax_sc.config import Config, Hyper, as_config
 from purejax_sc.results.files import RunError, reason
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.agents import load_params, spec_to_tree
@@ -65,7 +65,7 @@ DEFAULTS = Session()
 
 
 def train(
-    config: Config,
+    config: Config | str,
     out: str | Path,
     num_seeds: int = 1,
     *,
@@ -78,6 +78,7 @@ def train(
     Several processes may call this together, each with the same arguments; the first one writes the files.
 
     Args:
+      config:    a configuration, or the name or path of one.
       num_seeds: seeds trained by one program; row i equals the single run of seed `config.seed + i`.
       force:     replace `out` if it is a run directory. Without `force` and `resume` it must not exist.
       resume:    continue from the newest checkpoint in `out`; a directory that does not exist is begun.
@@ -87,6 +88,7 @@ def train(
       The contents of summary.json. Raises ConfigError, RunError and NonFiniteError, and KeyboardInterrupt after a
       checkpoint when the process is asked to stop; what was written stays.
     """
+    config = as_config(config)
     run = Run(config, [config.seed + i for i in range(num_seeds)], Path(out))
     return fit([run], Session(**settings), resume, force, strict=True)[0]
 

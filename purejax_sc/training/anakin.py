@@ -4,7 +4,7 @@
 `vmap` over the second argument sweeps hyper-parameters. Nothing here is a loss, a target or an optimiser.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from purejax_sc import memory
 from purejax_sc.agent import consistency, muesli, transforms
 from purejax_sc.agent.consistency import ScErrors
-from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper
-from purejax_sc.envs import base, episodes, make_env
+from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper, as_config, override
+from purejax_sc.config.errors import advice
+from purejax_sc.envs import as_env, base, episodes, make_env
 from purejax_sc.envs.base import DriverState
 from purejax_sc.envs.check import check_env
 from purejax_sc.networks import make_model
@@ -71,8 +72,8 @@ class Parts(NamedTuple):
 
 
 def make_trainer(
-    config: Config,
-    env: Env | None = None,
+    config: Config | str,
+    env: Any = None,
     model: Model | None = None,
     num_seeds: int = 1,
     axis: str | None = None,
@@ -81,16 +82,19 @@ def make_trainer(
     """Build the parts and refuse what cannot run.
 
     Args:
-      env:       replaces the one that `config.env` names.
+      config:    a configuration, or the name or path of one.
+      env:       replaces the one that `config.env` names: an `Env`, one of gymnax's, or a name.
       model:     replaces the network that `config.network` describes.
       num_seeds: how many the caller will train side by side in memory; only the checks of sizes ask.
       axis:      name of the mesh axis along which devices share a run. `config` is then one device's part of it.
 
     Raises ConfigError: unknown environment, a network that does not fit it, a run that does not fit in memory.
     """
-    own, name = env is not None or ":" in config.env, "the environment" if env else f"env={config.env!r}"
-    env = env or make_env(config)
-    if own:
+    config, name = _with_env(config, env), "the environment"
+    if env is None or isinstance(env, str):
+        env, name = make_env(config), f"env={config.env!r}" if ":" in config.env else ""
+    if name:  # the user's own
+        env = as_env(env, name)
         check_env(env, name)
     if not env.spec.two_player and config.arena != ArenaConfig():
         raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
@@ -100,6 +104,11 @@ def make_trainer(
     check_fits(config, parts.learner, row, free, num_seeds)
     check_replay_fits(config, num_seeds * replay_bytes(config, row), free, "the device", num_seeds)
     return Trainer(partial(_init, parts), partial(_iterate, parts), partial(_judge, parts))
+
+
+def _with_env(config: Config | str, env: Any) -> Config:
+    config = as_config(config)
+    return override(config, {"env": env}) if isinstance(env, str) else config
 
 
 def _init(parts: Parts, key: Key) -> DeviceState:
@@ -194,20 +203,26 @@ def _result(parts: Parts, params: Params, opponent: Params | Nothing | None, key
 
 
 def make_train(
-    config: Config,
-    env: Env | None = None,
+    config: Config | str,
+    env: Any = None,
     model: Model | None = None,
     sc_errors: Callable[..., ScErrors] = consistency.sc_errors,
 ) -> Callable[..., tuple[DeviceState, dict[str, Array]]]:
     """train(key, hyper=None) -> (state, metrics [num_iterations]): a whole run, one pure function.
 
-    `hyper` overrides `config.hyper`; its fields may be traced. env, model, sc_errors: your own instead of the library's
-    (`examples/`). Raises ConfigError as `make_trainer`.
+    `hyper`, a `Hyper` or a dict of some of its fields, overrides `config.hyper`; its numbers may be traced. env, model,
+    sc_errors: your own instead of the library's (`examples/`). Arguments and ConfigError as of `make_trainer`.
     """
+    config = _with_env(config, env)
     trainer = make_trainer(config, env, model, sc_errors=sc_errors)
 
-    def train(key: Key, hyper: Hyper | None = None) -> tuple[DeviceState, dict[str, Array]]:
-        hyper = as_arrays(config.hyper if hyper is None else hyper)
+    def train(key: Key, hyper: Hyper | Mapping[str, Any] | None = None) -> tuple[DeviceState, dict[str, Array]]:
+        if not isinstance(hyper, Hyper):
+            hyper = hyper or {}
+            for name in hyper.keys() - set(Hyper._fields):
+                raise ConfigError(f"unknown key {'hyper.' + name!r}: {advice(name, Hyper._fields, 'hyper.')}")
+            hyper = config.hyper._replace(**hyper)
+        hyper = as_arrays(hyper)
         return jax.lax.scan(
             lambda state, _: trainer.iterate(state, hyper), trainer.init(key), length=config.num_iterations
         )

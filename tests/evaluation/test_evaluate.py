@@ -180,8 +180,8 @@ def test_a_strip_shows_first_and_last_frame_and_wraps():
     frames = np.zeros((45, 2, 2, 3), np.uint8)
     frames[:, :, :, 0] = np.arange(45)[:, None, None]
     picture, gap, side = render.strip(frames), render.STRIP_GAP, render.STRIP_SIDE
-    # 20 of 45 frames, in two rows of ten
-    assert picture.shape == (gap + 2 * (side + gap), gap + 10 * (side + gap), 3)
+    # 20 of 45 frames, in four rows of five
+    assert picture.shape == (gap + 4 * (side + gap), gap + 5 * (side + gap), 3)
     assert picture[gap, gap].tolist() == [0, 0, 0]
     assert picture[-gap - 1, -gap - 1].tolist() == [44, 0, 0]
     assert render.strip(frames[:3]).shape == (2 * gap + side, gap + 3 * (side + gap), 3)

@@ -5,7 +5,7 @@ import pytest
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.evaluation.evaluate import EvaluationOptions, evaluate_agents, evaluation_config
 from purejax_sc.evaluation.matches import MatchOptions, round_robin
-from purejax_sc.runs.agents import find_agent, load_agents
+from purejax_sc.runs.agents import load_agents
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -17,7 +17,7 @@ def test_a_game_is_won_by_search_against_the_policy_alone(name):
 
 
 def test_more_levels_of_sokoban_are_solved_by_search():
-    agents = load_agents(find_agent("sokoban_planes"), pytest.fail)
+    agents = load_agents("sokoban_planes", pytest.fail)
     searches = tuple(SearchOptions(simulations, temperature=0.5) for simulations in (25, 100))
     options = EvaluationOptions(512, searches=searches, temperature=0.5)
     agents = agents._replace(config=evaluation_config(agents.config, options.episodes, []))

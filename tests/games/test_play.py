@@ -9,7 +9,7 @@ from helpers import agents
 
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
-from purejax_sc.games.play import TerminalGame, move_names, open_game
+from purejax_sc.games.play import HELP, TerminalGame, move_names, open_game
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import agents as shipped
 from purejax_sc.types import EnvSpec
@@ -71,12 +71,13 @@ def test_a_game_that_is_lost_by_whoever_moves_second(opened) -> None:
 
 
 def test_words_that_are_no_moves(opened) -> None:
-    said = talk(opened, "undo B3 B3 D9 undo quit")
-    answers = [line for line in said if line[:1].isalpha() or line[:1] == "'"]
+    said = talk(opened, "undo B3 B3 D9 undo help q")
+    answers = [line for line in said if (line[:1].isalpha() or line[:1] == "'") and line != HELP]
     assert answers == [
         "agent: A3, chance to win 50% (considers A3 12%, C3 12%, A2 12%, B2 12%)",
-        "'b3' is not possible here: undo, quit, or a legal move such as C3",
-        "'d9' is not possible here: undo, quit, or a legal move such as C3",
+        "'b3' is not possible here: help, or a legal move such as C3",
+        "'d9' is not possible here: help, or a legal move such as C3",
+        "Moves look like A3 or C1.",
     ]
     assert not opened.game.board.any()  # both moves were taken back
 
@@ -85,7 +86,7 @@ def test_words_that_are_no_moves(opened) -> None:
     ("name", "shape", "names"),
     [
         ("tic_tac_toe", (3, 3, 2), "A3 B3 C3 A2 B2 C2 A1 B1 C1"),
-        ("connect_four", (6, 7, 2), "A B C D E F G"),
+        ("connect_four", (6, 7, 2), "1 2 3 4 5 6 7"),
         ("go_2x2", (2, 2, 17), "A2 B2 A1 B1 pass"),
         ("hex", (2, 2, 4), "A2 B2 A1 B1 swap"),
     ],
@@ -93,6 +94,17 @@ def test_words_that_are_no_moves(opened) -> None:
 def test_games_whose_moves_have_names(name, shape, names) -> None:
     spec = EnvSpec(len(names.split()), shape, bool, two_player=True)
     assert move_names(spec, f"pgx/{name}") == names.split()
+
+
+def test_connect_four_has_numbered_columns_and_discs() -> None:
+    said: list[str] = []
+    lines = iter(["4", "d", "RESIGN"])  # a column by its number, or by its letter
+    open_game("connect_four", None, pytest.fail).run(0, lambda prompt: next(lines), said.append)
+    assert said[0] == "You are ●, the agent is ○; ● moves first."
+    board = said[-1].splitlines()
+    assert board[-1] == " 1 2 3 4 5 6 7"
+    assert [line[7] for line in board[:6]].count("●") == 2
+    assert sum(line.count("○") for line in board) == 2
 
 
 @pytest.mark.parametrize(

@@ -30,15 +30,15 @@ def _tiles() -> np.ndarray:
     """Pictures uint8 [code, 8, 8, 3] of the seven kinds of cells."""
     far = np.abs(np.arange(8) - 3.5)
     disc, ring = (far[:, None] + far) < 4, np.maximum(far[:, None], far)
-    tiles = np.zeros((NUM_CODES, 8, 8, 3), np.uint8)
-    tiles[WALL] = np.where((np.arange(8) % 4 == 3)[:, None, None], (70, 60, 60), (120, 100, 95))
+    tiles = np.full((NUM_CODES, 8, 8, 3), (240, 234, 220), np.uint8)
+    tiles[WALL] = (72, 76, 88)
     for code in (TARGET, PLAYER_ON_TARGET, BOX_ON_TARGET):
-        tiles[code][ring > 3] = (200, 40, 40)
-    tiles[TARGET][(far[:, None] + far) < 2] = (200, 40, 40)
-    for code, colour in {BOX: (200, 150, 60), BOX_ON_TARGET: (240, 210, 80)}.items():
+        tiles[code][ring > 3] = (214, 40, 40)
+    tiles[TARGET][(far[:, None] + far) < 3] = (214, 40, 40)
+    for code, colour in {BOX: (160, 98, 40), BOX_ON_TARGET: (245, 180, 30)}.items():
         tiles[code][ring < 3] = colour
     for code in (PLAYER, PLAYER_ON_TARGET):
-        tiles[code][disc] = (80, 200, 90)
+        tiles[code][disc] = (30, 100, 210)
     return tiles
 
 
