@@ -119,8 +119,8 @@ class Ends(NamedTuple):
     value: Array
 
 
-def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, absorbing: str) -> Ends:
-    """Compute reward targets of an unroll and values beyond ends, by `muesli.absorbing`. Arbitrary where masked.
+def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, terminal_value: str) -> Ends:
+    """Compute reward targets of an unroll and values beyond ends, by `muesli.terminal_value`. Arbitrary where masked.
 
     zero:    an episode ends by its last reward R; nothing is worth anything thereafter (Muesli).
     outcome: the last reward is kept as a value. Values of absorbing states solve v = gamma v', and 0 + gamma v of the
@@ -134,7 +134,7 @@ def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, absorbing: str
     chex.assert_equal_shape_prefix([reward, masks.live[0]], 2)
     rewards = jnp.stack([shift(reward, k) for k in range(len(masks.live) - 1)])
     rewards = jnp.where(masks.absorbed[:-1], 0.0, rewards)
-    if absorbing == "zero":
+    if terminal_value == "zero":
         return Ends(rewards, jnp.zeros(masks.live.shape, reward.dtype))
     values = [jnp.zeros_like(reward)]
     for k, beyond in enumerate(masks.absorbed[1:]):

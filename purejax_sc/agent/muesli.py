@@ -98,7 +98,7 @@ class Unrolled(NamedTuple):
 def act(
     model: Model, params: Params, obs: Observation, carry: Tree, key: Key, hyper: Hyper
 ) -> tuple[Array, Array, Tree]:
-    """Sample actions from the policy, with a share `hyper.explore` of uniform ones.
+    """Sample actions from the policy, with a share `hyper.acting_epsilon` of uniform ones.
 
     Args:
       params: those of the target network: the prior acts (L7).
@@ -111,11 +111,11 @@ def act(
     logits = masked_logits(model.root_policy(params.root_policy, e[0]), obs.legal)
 
     def explored(logits: Array) -> Array:
-        mu = transforms.with_uniform(jax.nn.softmax(logits), obs.legal, hyper.explore)
+        mu = transforms.with_uniform(jax.nn.softmax(logits), obs.legal, hyper.acting_epsilon)
         return masked_logits(jnp.log(mu), obs.legal)
 
     # Under a condition: mixing in a share of 0 would round the policy.
-    logits = jax.lax.cond(hyper.explore > 0, explored, lambda logits: logits, logits)
+    logits = jax.lax.cond(hyper.acting_epsilon > 0, explored, lambda logits: logits, logits)
     return distrax.Categorical(logits=logits).sample(seed=key), logits, carry
 
 
@@ -283,10 +283,10 @@ def grounded_loss(
     metrics = {"loss_pg": loss_pg, "loss_cmpo": loss_cmpo, "loss_value": loss_value}
     metrics |= {name: jnp.mean(x) for name, x in per_k.items()} | _policy_metrics(logits, targets.policy, masks)
     metrics |= _value_metrics(model, out_v0, out.value, v_target, masks)
-    if cfg.reconstruct or cfg.legal:
-        asked = masks.live if cfg.absorbing == "outcome" else masks.known
+    if cfg.reconstruct_planes or cfg.predict_legal:
+        asked = masks.live if cfg.terminal_value == "outcome" else masks.known
         extra, shown = auxiliary.auxiliary_loss(model, params, out.z, out.legal, batch, masks.live, asked)
-        loss, metrics = loss + hyper.reconstruction_weight * extra, metrics | shown
+        loss, metrics = loss + hyper.aux_weight * extra, metrics | shown
     return loss, e, logits, metrics
 
 
@@ -313,7 +313,7 @@ def _unroll_targets(
 ) -> tuple[Array, Array, Array]:
     """Shift the targets along the model steps: value [K + 1, T, B], reward [K, T, B], policy [K, T, B, A]."""
     live, known = masks.live.mask, masks.known.mask
-    ends = auxiliary.follow_ends(batch.reward, UnrollMasks(live, known & ~live), gamma, cfg.absorbing)
+    ends = auxiliary.follow_ends(batch.reward, UnrollMasks(live, known & ~live), gamma, cfg.terminal_value)
     value = jnp.stack([shift(targets.value, k) for k in range(cfg.unroll + 1)])  # N9: returns of the states reached
     policy = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = jnp.stack([shift(policy, k) for k in range(1, cfg.unroll + 1)])
@@ -346,7 +346,16 @@ def sc_loss(
     chex.assert_equal_shape([logits, batch.logits])
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
     e, logits, live, starts = consistency.choose_starts(
-        cfg.control, cfg.unroll, cfg.rollout_ratio, e, logits, batch, masks.valid, hyper.epsilon, key_roots, axis
+        cfg.control,
+        cfg.unroll,
+        cfg.rollout_ratio,
+        e,
+        logits,
+        batch,
+        masks.valid,
+        hyper.rollout_epsilon,
+        key_roots,
+        axis,
     )
     if cfg.noise_on == "encoding":  # N7
         e = consistency.perturb(key_noise, e, hyper.latent_noise)
@@ -381,12 +390,12 @@ def make_learner(
 
     Raises ConfigError for an auxiliary task that the model lacks.
     """
-    if config.muesli.reconstruct and (model.reconstruct is None or model.visible is None):
+    if config.muesli.reconstruct_planes and (model.reconstruct is None or model.visible is None):
         raise ConfigError(
-            "muesli.reconstruct needs a model with `reconstruct` and `visible` (types.Model): set it to 0"
+            "muesli.reconstruct_planes needs a model with `reconstruct` and `visible` (types.Model): set it to 0"
         )
-    if config.muesli.legal and model.rules is None:
-        raise ConfigError("muesli.legal=true needs a model with `rules` (types.Model): set it to false")
+    if config.muesli.predict_legal and model.rules is None:
+        raise ConfigError("muesli.predict_legal=true needs a model with `rules` (types.Model): set it to false")
     cfg, uses_sc = config.muesli, config.sc.update != "none"
     optimiser = optax.chain(optax.scale_by_adam(), optax.clip(UPDATE_CLIP))
 

@@ -18,7 +18,6 @@ from purejax_sc.config.files import (
     to_yaml,
 )
 from purejax_sc.config.sections import (
-    ArenaConfig,
     AtariConfig,
     EnvOptions,
     Fraction,
@@ -30,10 +29,32 @@ from purejax_sc.config.sections import (
     Positive,
     Repeats,
     Section,
+    SelfplayEvalConfig,
 )
 
 __all__ = [
-    "CONFIG_DIR", "ArenaConfig", "AtariConfig", "Config", "ConfigError", "EnvOptions", "Fraction", "Hyper",
-    "LevelsConfig", "MuesliConfig", "NetworkConfig", "NonNegative", "Positive", "Repeats", "Section", "as_config",
-    "find", "from_tree", "load", "override", "read", "split_words", "to_tree", "to_yaml",
+    "CONFIG_DIR",
+    "AtariConfig",
+    "Config",
+    "ConfigError",
+    "EnvOptions",
+    "Fraction",
+    "Hyper",
+    "LevelsConfig",
+    "MuesliConfig",
+    "NetworkConfig",
+    "NonNegative",
+    "Positive",
+    "Repeats",
+    "Section",
+    "SelfplayEvalConfig",
+    "as_config",
+    "find",
+    "from_tree",
+    "load",
+    "override",
+    "read",
+    "split_words",
+    "to_tree",
+    "to_yaml",
 ]  # fmt: skip

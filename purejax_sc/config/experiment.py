@@ -12,7 +12,6 @@ from purejax_sc.config.sections import (
     DEFAULT_KIND,
     FAMILIES,
     KINDS,
-    ArenaConfig,
     AtariConfig,
     CheckpointConfig,
     EnvOptions,
@@ -26,6 +25,7 @@ from purejax_sc.config.sections import (
     ReplayConfig,
     ScConfig,
     Section,
+    SelfplayEvalConfig,
     TrainConfig,
     family_of,
     kind_of,
@@ -33,7 +33,7 @@ from purejax_sc.config.sections import (
 )
 
 OFF = (None, False, 0, "none")
-OWN = Family("", sections=("arena",), rules=True)  # what an environment of the user's own may have
+OWN = Family("", sections=("selfplay_eval",), rules=True)  # what an environment of the user's own may have
 
 # the options of the network's kind
 Network = Annotated[SerializeAsAny[NetworkConfig], BeforeValidator(read_network)]
@@ -54,7 +54,7 @@ class Config(Section):
     replay: ReplayConfig = ReplayConfig()
     host: HostConfig = HostConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-    arena: ArenaConfig = ArenaConfig()
+    selfplay_eval: SelfplayEvalConfig = SelfplayEvalConfig()
     muesli: MuesliConfig = MuesliConfig()
     sc: ScConfig = ScConfig()
     hyper: Hyper = Hyper()
@@ -138,9 +138,10 @@ class Config(Section):
             if changed:
                 key, value = min(changed)
                 raise ValueError(f"{name}.{key}={quote(value)} has no effect with env={quote(self.env)}: leave it out")
-        if self.muesli.legal and not family.rules:
+        if self.muesli.predict_legal and not family.rules:
             raise ValueError(
-                f"muesli.legal=true has no effect with env={self.env}, where actions are always legal: leave it out"
+                f"muesli.predict_legal=true has no effect with env={self.env}, where actions are always legal: leave it"
+                " out"
             )
         if family.host and self.train.num_envs % self.host.actors:
             raise ValueError(
@@ -181,10 +182,10 @@ class Config(Section):
                 f"muesli.unroll={self.muesli.unroll} is longer than train.sequence_length={length}:"
                 f" lower the one or raise the other"
             )
-        if self.sc.policy == "original" and self.sc.unroll > length:
+        if self.sc.rollout_policy == "original" and self.sc.unroll > length:
             raise ValueError(
-                f"sc.policy=original replays sc.unroll={self.sc.unroll} real actions, but train.sequence_length is"
-                f" {length}: lower sc.unroll"
+                f"sc.rollout_policy=original replays sc.unroll={self.sc.unroll} real actions, but train.sequence_length"
+                f" is {length}: lower sc.unroll"
             )
         if self.sc.update != "none" and self.sc.unroll == 1 and not self.sc.include_last:
             raise ValueError("sc.unroll=1 leaves the SC loss without a term (it sums k = 1 .. K - 1): set sc.unroll=2")
@@ -192,8 +193,11 @@ class Config(Section):
     def _check_hyper(self) -> None:
         if self.hyper.latent_noise > 0 and self.sc.noise_on == "none":
             raise ValueError("hyper.latent_noise has no effect with sc.noise_on=none: set sc.noise_on=encoding")
-        if self.hyper.epsilon > 0 and self.sc.policy != "epsilon":
-            raise ValueError(f"hyper.epsilon has no effect with sc.policy={self.sc.policy}: set sc.policy=epsilon")
+        if self.hyper.rollout_epsilon > 0 and self.sc.rollout_policy != "epsilon":
+            raise ValueError(
+                f"hyper.rollout_epsilon has no effect with sc.rollout_policy={self.sc.rollout_policy}: set"
+                " sc.rollout_policy=epsilon"
+            )
         if self.hyper.prior_behaviour + self.hyper.prior_uniform > 1:
             raise ValueError("hyper.prior_behaviour + hyper.prior_uniform is above 1: lower one of them")
 

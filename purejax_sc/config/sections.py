@@ -133,8 +133,8 @@ class Hyper(NamedTuple):
     """Weight of the value loss after k >= 1 model steps."""
     reward_weight: NonNegative = 1.0
     """Weight of the model's reward loss."""
-    reconstruction_weight: Annotated[NonNegative, Needs(("muesli.reconstruct", "muesli.legal"))] = 0.2
-    """Weight of the losses by which states of the model show the observation, and which actions are legal."""
+    aux_weight: Annotated[NonNegative, Needs(("muesli.reconstruct_planes", "muesli.predict_legal"))] = 0.2
+    """Weight of the losses by which the model reconstructs the observation and predicts the legal actions."""
     sc_weight: Annotated[NonNegative, Needs(("sc.update",))] = 0.25
     """Weight of the self-consistency loss."""
     cmpo_clip: NonNegative = 1.0
@@ -147,9 +147,9 @@ class Hyper(NamedTuple):
     """Share of the uniform policy in the CMPO prior."""
     moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99
     """beta_var: decay of the moving second moment by which advantages are divided."""
-    epsilon: Annotated[Fraction, Needs(("sc.update",))] = 0.0
-    """Share of uniform actions in imagination, with sc.policy=epsilon."""
-    explore: Fraction = 0.0
+    rollout_epsilon: Annotated[Fraction, Needs(("sc.update",))] = 0.0
+    """Share of uniform actions in imagination, with sc.rollout_policy=epsilon."""
+    acting_epsilon: Fraction = 0.0
     """Share of uniform actions in acting, which the returns correct for."""
     latent_noise: Annotated[Fraction, Needs(("sc.update",))] = 0.0
     """x: what sc.noise_on names is multiplied by U(1 - x, 1 + x)."""
@@ -181,12 +181,12 @@ class MuesliConfig(Section):
     """N13: CMPO takes the model's advantages times the slope by which they predict those of the data."""
     model_policy: Literal["cmpo", "distill"] = "cmpo"
     """Policy target at k >= 1: CMPO, or with distill the root policy there, latents fixed."""
-    reconstruct: Annotated[int, Field(ge=0, le=MOST)] = 0
-    """N10: first planes of those read that states of the model show, empty beyond the end; 0 as in the papers."""
-    absorbing: Literal["zero", "outcome"] = "zero"
+    reconstruct_planes: Annotated[int, Field(ge=0, le=MOST)] = 0
+    """N10: first planes of the input that the model reconstructs, empty beyond the end; 0 as in the papers."""
+    terminal_value: Literal["zero", "outcome"] = "zero"
     """N11: how episodes end in the model: by a reward and then nothing, or, with outcome, by a value that stays."""
-    legal: bool = False
-    """N12: states of the model say which actions are legal, and search and imagination keep to those."""
+    predict_legal: bool = False
+    """N12: predict from states of the model which actions are legal; search and imagination keep to those."""
 
     @property
     def atoms(self) -> Any:
@@ -201,7 +201,7 @@ class ScConfig(Section):
     """Where the gradients of self-consistency flow; none is the Muesli baseline."""
     unroll: Annotated[Repeats, Needs(("sc.update",))] = 3
     """K: imagined steps."""
-    policy: Annotated[str, names_row("sc.policy", CONTROLS), Needs(("sc.update",))] = "pi"
+    rollout_policy: Annotated[str, names_row("sc.rollout_policy", CONTROLS), Needs(("sc.update",))] = "pi"
     """mu: who acts in imagination: the agent, in part at random, never as it first did, or as it really did."""
     rollout_ratio: Annotated[float, Field(gt=0, le=MOST), Needs(("sc.update",))] = 1.0
     """Imagined rollouts per state of the batch."""
@@ -221,7 +221,7 @@ class ScConfig(Section):
     @property
     def control(self) -> Any:
         """The `agent.consistency.Control` of the imagination policy."""
-        return row(CONTROLS, self.policy)
+        return row(CONTROLS, self.rollout_policy)
 
 
 class Family(NamedTuple):
@@ -242,7 +242,7 @@ FAMILIES = {
     "gymnax": Family("purejax_sc.envs.gymnax"),
     "garnet": Family("purejax_sc.envs.garnet"),
     "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
-    "pgx": Family("purejax_sc.envs.pgx", sections=("arena",), rules=True),
+    "pgx": Family("purejax_sc.envs.pgx", sections=("selfplay_eval",), rules=True),
     "atari": Family("purejax_sc.envs.atari", sections=("atari", "host"), host=True),
 }
 
@@ -270,8 +270,8 @@ class LevelsConfig(Section):
     """Levels from this file: Boxoban text (.txt), or uint8 [n, 10, 10] (.npy); null generates them."""
     split: Literal["train", "test"] = "train"
     """Rooms are divided for good; evaluate plays test."""
-    views: bool = False
-    """Turn and mirror a level at random whenever an episode starts from it."""
+    augment: bool = False
+    """Rotate and mirror a level at random whenever an episode starts from it."""
     pool: Positive = 1_024
     """Levels in force at once."""
     refresh: Natural = 64
@@ -350,7 +350,7 @@ class CheckpointConfig(Section):
     """Keep the replay, too; without it they are smaller, and a resumed run starts with an empty one."""
 
 
-class ArenaConfig(Section):
+class SelfplayEvalConfig(Section):
     """Games of two players: the agent is judged at every log point. It draws its moves from its policy."""
 
     games: Natural = 64
@@ -360,7 +360,7 @@ class ArenaConfig(Section):
 # Kind -> what it is: a `networks.parts.Kind`, its options and how they make a network.
 KINDS = {
     "mlp": "purejax_sc.networks.mlp:MLP",
-    "minatar": "purejax_sc.networks.minatar:MINATAR",
+    "cnn": "purejax_sc.networks.cnn:CNN",
     "impala": "purejax_sc.networks.impala:IMPALA",
     "resnet": "purejax_sc.networks.resnet:RESNET",
     "muzero": "purejax_sc.networks.muzero:MUZERO",
@@ -378,7 +378,7 @@ class NetworkConfig(Section):
     """The kind of network, or module:name of a kind of your own."""
     head_width: Natural = 0
     """Hidden layer of each head; 0 for linear heads."""
-    reads: tuple[Natural, ...] | None = None
+    input_planes: tuple[Natural, ...] | None = None
     """Planes of the observation, which are its last axis, that the network reads, in this order; null for all."""
     crop: Natural = 0
     """Rows and columns at each edge of an image that the network does not read."""

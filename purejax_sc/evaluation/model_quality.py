@@ -189,7 +189,7 @@ def by_depth(
     roots = *root_heads(model, params, played), played.obs.legal
     v_root, log_root, legal = (shift_by_k(x, depth)[1:] for x in roots)
     gamma = signed(config.hyper.discount, spec)
-    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.absorbing)
+    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
     kl = jnp.sum(jnp.exp(log_root) * (log_root - jax.nn.log_softmax(out["policy"])), axis=-1)
     illegal = jnp.sum(jnp.where(legal, 0.0, jax.nn.softmax(out["masked_policy"])), axis=-1)
     end_error = jnp.abs(reward + gamma * value - shift_by_k(played.reward, depth - 1))

@@ -232,7 +232,7 @@ def _outcomes(
 ) -> tuple[Array, Array, Array, Array]:
     """Compute `real_value, real_return, real_reward, real_action` of `Imagined`. v: [T, N] root values."""
     masks = losses.unroll_masks(played.discount, acted, depth)
-    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.absorbing)
+    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
     # where an episode was cut, the root value stands for all that would have followed
     reward = jnp.where(acted, played.reward, v)
     discount = jnp.where(acted, config.hyper.discount * played.discount, 0.0)

@@ -66,8 +66,8 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         root_policy=root_policy,
         decode=partial(from_logits, atoms=config.muesli.atoms),
         reconstruct=decoder and partial(_reconstruct, parts, decoder),
-        visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct]) if decoder else None,
-        rules=policy_and_legal if config.muesli.legal else None,
+        visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct_planes]) if decoder else None,
+        rules=policy_and_legal if config.muesli.predict_legal else None,
     )
 
 
@@ -81,7 +81,7 @@ class _Heads(NamedTuple):
 
 def _make_heads(parts: Parts, num_actions: int, muesli: MuesliConfig) -> _Heads:
     at_root = parts.policy_head or parts.head
-    logits = 2 if muesli.legal else 1  # per action: of the policy, and of being legal
+    logits = 2 if muesli.predict_legal else 1  # per action: of the policy, and of being legal
     return _Heads(
         scalar=parts.head(muesli.bins, SCALAR_INIT),
         policy=(parts.model_policy or at_root)(logits * num_actions, POLICY_INIT),
@@ -91,11 +91,11 @@ def _make_heads(parts: Parts, num_actions: int, muesli: MuesliConfig) -> _Heads:
 
 def _make_input(config: Config, spec: EnvSpec) -> Callable[[Array], Array]:
     """Build the function that crops frames [..., *obs_shape] and selects planes. Raises ConfigError."""
-    reads, crop, (*image, most) = config.network.reads, config.network.crop, spec.obs_shape or (0,)
-    if reads is not None and (not reads or len(set(reads)) < len(reads) or max(reads) >= most):
+    planes, crop, (*image, most) = config.network.input_planes, config.network.crop, spec.obs_shape or (0,)
+    if planes is not None and (not planes or len(set(planes)) < len(planes) or max(planes) >= most):
         raise ConfigError(
-            f"network.reads={list(reads)}: name planes of the {most} that observations of {config.env} have, each once,"
-            " counted from 0, or leave it out"
+            f"network.input_planes={list(planes)}: name planes of the {most} that observations of {config.env} have,"
+            " each once, counted from 0, or leave it out"
         )
     if crop and (len(image) != 2 or min(image) <= 2 * crop):
         raise ConfigError(
@@ -105,25 +105,25 @@ def _make_input(config: Config, spec: EnvSpec) -> Callable[[Array], Array]:
 
     def read(frame: Array) -> Array:
         seen = frame[..., crop:-crop, crop:-crop, :] if crop else frame
-        return seen if reads is None else jnp.take(seen, jnp.array(reads), axis=-1)
+        return seen if planes is None else jnp.take(seen, jnp.array(planes), axis=-1)
 
     return read
 
 
 def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | None:
     """Build the decoder of the first planes of the input; None without reconstruction. Raises ConfigError."""
-    planes, (*points, most) = config.muesli.reconstruct, spec.obs_shape or (0,)
+    planes, (*points, most) = config.muesli.reconstruct_planes, spec.obs_shape or (0,)
     if not planes:
         return None
     if spec.obs_dtype.kind != "b":
         raise ConfigError(
-            f"muesli.reconstruct={planes} needs observations of bits, but those of {config.env} are {spec.obs_dtype}:"
-            " set muesli.reconstruct=0"
+            f"muesli.reconstruct_planes={planes} needs observations of bits, but those of {config.env} are"
+            f" {spec.obs_dtype}: set muesli.reconstruct_planes=0"
         )
     if planes > most:
         raise ConfigError(
-            f"muesli.reconstruct={planes} is more than the {most} planes that are read of the observations of"
-            f" {config.env}: set muesli.reconstruct={most} or less"
+            f"muesli.reconstruct_planes={planes} is more than the {most} planes that are read of the observations of"
+            f" {config.env}: set muesli.reconstruct_planes={most} or less"
         )
     return parts.decoder(planes) if parts.decoder else LinearDecoder((*points, planes))
 

@@ -25,8 +25,8 @@ class Parts(NamedTuple):
     dynamics:      module with `start(e [M, ...]) -> z [M, ...]` and `__call__(z, a [M, A]) -> z_next`.
     head:          (number of outputs, initialiser of the last layer) -> module, (e or read(z)) -> [M, outputs].
     policy_head:   the same for policies. Default: head.
-    model_policy:  the same for policies at k >= 1. Default: policy_head. With `muesli.legal` it has two outputs per
-                   action: all logits of the policy, then all logits of being legal.
+    model_policy:  the same for policies at k >= 1. Default: policy_head. With `muesli.predict_legal` it has two outputs
+                   per action: all logits of the policy, then all logits of being legal.
     decoder:       (number of planes) -> module, read(z) -> logits [M, *obs_shape[:-1], planes] of the bits of an
                    observation. Default: one linear layer.
     read:          (z) -> input of the heads at k >= 1.

@@ -26,7 +26,14 @@ from purejax_sc.runs.directory import CHECKPOINTS, OLDER
 from purejax_sc.types import PRNG, EnvSpec, LearnerState, Params
 
 FILE = "agent.npz"
-NETWORK = ("network.", "muesli.bins", "muesli.value_max", "muesli.spacing", "muesli.reconstruct", "muesli.legal")
+NETWORK = (
+    "network.",
+    "muesli.bins",
+    "muesli.value_max",
+    "muesli.spacing",
+    "muesli.reconstruct_planes",
+    "muesli.predict_legal",
+)
 _PACKAGE = Path(__file__).parent.parent
 AGENTS = _PACKAGE / "agents"
 if not AGENTS.is_dir():  # a checkout keeps them beside the benchmarks; the wheel carries them in the package

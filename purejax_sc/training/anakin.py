@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from purejax_sc import memory
 from purejax_sc.agent import consistency, muesli, transforms
 from purejax_sc.agent.consistency import ScErrors
-from purejax_sc.config import ArenaConfig, Config, ConfigError, Hyper, as_config, override
+from purejax_sc.config import Config, ConfigError, Hyper, SelfplayEvalConfig, as_config, override
 from purejax_sc.config.errors import advice
 from purejax_sc.envs import as_env, base, episodes, make_env
 from purejax_sc.envs.base import DriverState
@@ -64,7 +64,7 @@ class Parts(NamedTuple):
     @property
     def judged(self) -> bool:
         """Whether the agent plays against opponents now and then."""
-        return self.env.spec.two_player and self.config.arena.games > 0
+        return self.env.spec.two_player and self.config.selfplay_eval.games > 0
 
     def own(self, key: Key) -> Key:
         """A device's own randomness: environments, replay and imagination differ, parameters do not."""
@@ -96,8 +96,8 @@ def make_trainer(
     if name:  # the user's own
         env = as_env(env, name)
         check_env(env, name)
-    if not env.spec.two_player and config.arena != ArenaConfig():
-        raise ConfigError(f"arena.* has no effect with env={config.env!r}, which has one player: leave it out")
+    if not env.spec.two_player and config.selfplay_eval != SelfplayEvalConfig():
+        raise ConfigError(f"selfplay_eval.* has no effect with env={config.env!r}, which has one player: leave it out")
     model = model or make_model(config, env.spec)
     parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis, sc_errors), axis)
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
@@ -198,7 +198,9 @@ def _result(parts: Parts, params: Params, opponent: Params | Nothing | None, key
     def side(of: Params | Nothing | None) -> episodes.Player:
         return episodes.policy_player(model, sample, of) if isinstance(of, Params) else episodes.uniform()
 
-    played = episodes.play(env, (side(params), side(opponent)), key, parts.config.arena.games, episodes.MAX_STEPS)
+    played = episodes.play(
+        env, (side(params), side(opponent)), key, parts.config.selfplay_eval.games, episodes.MAX_STEPS
+    )
     return jnp.mean(played.episode_return)
 
 

@@ -116,7 +116,7 @@ def check_fits(config: Config, learner: muesli.Learner, row: Sequence, free: int
         "train.batch_sequences or muesli.bins": states * (config.muesli.unroll + 1) * bins * FLOAT,
         "muesli.num_action_samples": states * config.muesli.num_action_samples * FLOAT,
         "sc.rollout_ratio or muesli.bins": imagined * bins * FLOAT,
-        "arena.games": config.arena.games * one / train.sequence_length,
+        "selfplay_eval.games": config.selfplay_eval.games * one / train.sequence_length,
     }
     for settings, need in needs.items():
         memory.check(int(need), free, "the device", settings)

@@ -23,7 +23,7 @@ def acted(explore: float):
     frame = jnp.tile(jnp.eye(STATES)[0], (DRAWS, 1))
     zeros, legal = jnp.zeros(DRAWS), jnp.tile(jnp.array([True, True, False]), (DRAWS, 1))
     obs = Observation(frame, legal, zeros.astype(jnp.int32), zeros, zeros == 1, zeros == 0)
-    hyper = jax.tree.map(jnp.float32, small().hyper)._replace(explore=explore)
+    hyper = jax.tree.map(jnp.float32, small().hyper)._replace(acting_epsilon=explore)
     return muesli.act(model, PARAMS, obs, (), jax.random.key(0), hyper)[:2]
 
 

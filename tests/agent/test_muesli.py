@@ -179,7 +179,7 @@ def reference_loss(config, params, batch, targets):
     return references.grounded_loss(config.muesli, numbers(config.hyper), plain(batch), plain(targets), *outputs)
 
 
-GROUNDED = [{}, {"spacing": "symexp"}, {"model_policy": "distill"}, {"absorbing": "outcome", "unroll": 3}]
+GROUNDED = [{}, {"spacing": "symexp"}, {"model_policy": "distill"}, {"terminal_value": "outcome", "unroll": 3}]
 
 
 @pytest.mark.parametrize("option", GROUNDED, ids=str)
@@ -259,7 +259,7 @@ SHOWN = 3  # of the four planes
 def reconstruction_case(absorbing="zero"):
     batch = batch_of(jax.random.key(4), BITS)
     batch = batch._replace(obs=batch.obs._replace(frame=batch.obs.frame > 0))
-    return case_of(batch, BITS, reconstruct=SHOWN, absorbing=absorbing)
+    return case_of(batch, BITS, reconstruct_planes=SHOWN, terminal_value=absorbing)
 
 
 @functools.cache
@@ -269,7 +269,7 @@ def legality_case():
     legal = batch.obs.legal & jax.random.bernoulli(jax.random.key(5), 0.5, batch.obs.legal.shape)
     taken = jax.nn.one_hot(jnp.concatenate([batch.action, batch.action[:1]]), A, dtype=bool)
     batch = batch._replace(obs=batch.obs._replace(legal=legal | taken))
-    return case_of(batch, SPEC, env="pgx/tic_tac_toe", legal=True)
+    return case_of(batch, SPEC, env="pgx/tic_tac_toe", predict_legal=True)
 
 
 def case_of(batch, spec, env=None, **options):
@@ -278,7 +278,7 @@ def case_of(batch, spec, env=None, **options):
     config = small(**named, train={"sequence_length": T}, muesli=exact(**options), sc={"update": "none"})
     model = make_model(config, spec)
     params = jax.jit(model.init)(KEY)
-    hyper = hyper_of(config, **{**ONLY, "reconstruction_weight": 3.0})
+    hyper = hyper_of(config, **{**ONLY, "aux_weight": 3.0})
     masks = muesli.count_masks(config.muesli, batch)
     targets = muesli.Targets(jnp.zeros((T, B, A)), jnp.zeros((T, B)), jnp.zeros((T, B)))
 
@@ -362,7 +362,7 @@ def test_legality_equals_the_slow_reference():
 
 @pytest.mark.parametrize(
     ("case", "spec", "option", "part"),
-    [(reconstruction_case, BITS, "reconstruct", "dynamics"), (legality_case, SPEC, "legal", "policy")],
+    [(reconstruction_case, BITS, "reconstruct_planes", "dynamics"), (legality_case, SPEC, "predict_legal", "policy")],
 )
 def test_what_states_have_to_show_moves_the_model_and_is_drawn_beside_its_other_parts(case, spec, option, part):
     config, _, params, _, (_, grads) = case()
@@ -371,7 +371,7 @@ def test_what_states_have_to_show_moves_the_model_and_is_drawn_beside_its_other_
         assert all(np.any(np.asarray(x) != 0) for x in jax.tree.leaves(tree))
     without = config.model_copy(update={"muesli": config.muesli.model_copy(update={option: 0})})
     plainly = jax.jit(make_model(without, spec).init)(KEY)
-    if option == "reconstruct":
+    if option == "reconstruct_planes":
         params = params._replace(dynamics={"params": params.dynamics["params"]})
     else:  # the policy's head says more
         params, plainly = params._replace(policy=()), plainly._replace(policy=())
@@ -380,10 +380,10 @@ def test_what_states_have_to_show_moves_the_model_and_is_drawn_beside_its_other_
 
 def test_a_model_that_lacks_what_it_has_to_show_is_refused():
     config, model, *_ = legality_case()
-    with pytest.raises(ConfigError, match=r"muesli.legal=true needs a model with `rules`"):
+    with pytest.raises(ConfigError, match=r"muesli.predict_legal=true needs a model with `rules`"):
         muesli.make_learner(config, model._replace(rules=None), SPEC)
     config, model, *_ = reconstruction_case()
-    with pytest.raises(ConfigError, match=r"muesli.reconstruct needs a model with `reconstruct` and `visible`"):
+    with pytest.raises(ConfigError, match=r"muesli.reconstruct_planes needs a model with `reconstruct` and `visible`"):
         muesli.make_learner(config, model._replace(reconstruct=None), BITS)
 
 
@@ -444,7 +444,7 @@ def imagined(config, model, params, batch, key, hyper):
         "epsilon": consistency.mu_epsilon(0.5, legal),
         "avoid_first": consistency.mu_avoid_first(action, legal),
         "original": consistency.mu_original(following(batch.action), following(batch.logits)),
-    }[cfg.policy]
+    }[cfg.rollout_policy]
     if cfg.noise_on == "encoding":
         e = consistency.perturb(key_noise, e, 0.2)
     z_0 = model.start(params.dynamics, e)
@@ -463,9 +463,9 @@ def outputs(model, params, e, rollout):
     "option",
     [
         {"unroll": 4},
-        {"policy": "avoid_first", "rollout_ratio": 0.5, "noise_on": "encoding"},
-        {"policy": "original", "rollout_ratio": 1.5, "include_last": True},
-        {"loss": "distributional", "policy": "epsilon", "include_last": True},
+        {"rollout_policy": "avoid_first", "rollout_ratio": 0.5, "noise_on": "encoding"},
+        {"rollout_policy": "original", "rollout_ratio": 1.5, "include_last": True},
+        {"loss": "distributional", "rollout_policy": "epsilon", "include_last": True},
     ],
     ids=str,
 )
@@ -477,7 +477,7 @@ def test_sc_loss_equals_the_slow_reference(option):
     total, (index, rho, reward, out, v) = plain(run(state.params, batch, KEY, hyper))
     cfg, discount, valid = config.sc, np.asarray(batch.discount), np.asarray(batch.obs.valid[:-1])
     # Replayed actions must stay inside their episode and sequence.
-    known = references.follow_episodes(discount, valid, cfg.unroll - 1)[-1 if cfg.policy == "original" else 0]
+    known = references.follow_episodes(discount, valid, cfg.unroll - 1)[-1 if cfg.rollout_policy == "original" else 0]
     target = references.sc_targets(reward, v, rho, config.hyper.discount, 1.0)
     if cfg.include_last:
         target = np.concatenate([target, v[-1:]])

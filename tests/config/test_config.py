@@ -90,9 +90,12 @@ def test_negative_weights_are_refused(weight: str) -> None:
         ({"train": {"num_envs": 8, "sequence_length": 4}}, "muesli.unroll=5 is longer"),
         ({"train": {"num_envs": 8}, "sc": {"update": "direct", "unroll": 0}}, "sc.unroll=0"),
         ({"train": {"num_envs": 8}, "sc": {"update": "direct", "unroll": 1}}, "set sc.unroll=2"),
-        ({"train": {"num_envs": 8}, "sc": {"update": "direct", "policy": "original", "unroll": 31}}, "lower sc.unroll"),
+        (
+            {"train": {"num_envs": 8}, "sc": {"update": "direct", "rollout_policy": "original", "unroll": 31}},
+            "lower sc.unroll",
+        ),
         ({"train": {"num_envs": 8}, "hyper": {"prior_behaviour": 0.9, "prior_uniform": 0.2}}, "above 1"),
-        ({"train": {"num_envs": 8}, "muesli": {"legal": True}}, "where actions are always legal: leave it out"),
+        ({"train": {"num_envs": 8}, "muesli": {"predict_legal": True}}, "where actions are always legal: leave it out"),
     ],
 )
 def test_impossible_sizes_are_refused_with_advice(tree: dict, words: str) -> None:

@@ -92,11 +92,11 @@ def test_names_of_no_file_are_refused(name: str) -> None:
         ("muesli.bins=9223372036854775808", "muesli.bins=9223372036854775808: Input should be less"),
         ("hyper.discount=.nan", "hyper.discount=NaN: Input should be a finite number"),
         ("hyper.gates=[1, 2, 3]", "hyper.gates.1=2: Input should be less than or equal to 1"),
-        ("hyper={explore: 1}", "'hyper' is a section: set its keys one by one, as in hyper.KEY=VALUE"),
+        ("hyper={acting_epsilon: 1}", "'hyper' is a section: set its keys one by one, as in hyper.KEY=VALUE"),
         ("sc.include_last=1", "sc.include_last=1: Input should be a valid boolean"),
         ("sc.loss=huber", "sc.loss='huber': Input should be 'cross_entropy' or 'distributional'"),
         ("levels.depth=30", "levels.depth=30 has no effect with env='gymnax/Catch-bsuite'"),
-        ("hyper.reconstruction_weight=1", "has no effect with muesli.reconstruct=0 and muesli.legal=false"),
+        ("hyper.aux_weight=1", "has no effect with muesli.reconstruct_planes=0 and muesli.predict_legal=false"),
         ("network.kind=os:path", "'os:path' is a module: let it be a purejax_sc.networks.parts.Kind"),
         (f"sc.update={'x' * 1_000}:y", "(1,004 characters) cannot be imported (ModuleNotFoundError"),
         ("sc.update=:x", "cannot be imported"),
@@ -111,12 +111,12 @@ def test_words_that_set_nothing_are_refused(word: str, words: str) -> None:
 def test_another_kind_of_network_begins_with_its_own_defaults() -> None:
     planes = config.load("go_5x5", ["network.kind=muzero", "network.channels=[8]", "network.blocks=1"]).network
     assert planes.model_dump() == {
-        "kind": "muzero", "head_width": 0, "reads": None, "crop": 0, "precision": "float32", "channels": (8,),
+        "kind": "muzero", "head_width": 0, "input_planes": None, "crop": 0, "precision": "float32", "channels": (8,),
         "blocks": 1, "policy_blocks": 0, "conv": "auto",
     }  # fmt: skip
     flat = config.override(config.load("go_5x5"), ["network.width=64", "network.kind=mlp"]).network
     assert (flat.kind, flat.width, flat.head_width) == ("mlp", 64, 0)
-    same = config.load("go_5x5", ["network.kind=minatar"]).network
+    same = config.load("go_5x5", ["network.kind=cnn"]).network
     assert same == config.load("go_5x5").network
 
 

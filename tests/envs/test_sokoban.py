@@ -100,7 +100,7 @@ def test_episodes_start_from_all_views_of_a_level(pool) -> None:
     one = pool._replace(grid=pool.grid[:1], searches=())
     seen = {}
     for views in (False, True):
-        env = make_env(config(levels={**EASY, "views": views}))
+        env = make_env(config(levels={**EASY, "augment": views}))
         starts = jax.jit(jax.vmap(env.init, (0, None)))(jax.random.split(jax.random.key(0), 200), one)[1].obs
         seen[views] = {np.argmax(obs, axis=-1).astype(np.uint8).tobytes() for obs in np.asarray(starts)}
     assert seen[False] == {np.asarray(one.grid[0]).tobytes()}

@@ -63,7 +63,7 @@ def test_values_that_are_off_show_at_every_depth_and_beyond_the_end(played) -> N
 
 
 def test_a_last_reward_that_is_to_be_kept_as_a_value_is_asked_for_there(played) -> None:
-    config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"absorbing": "outcome"}})
+    config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"terminal_value": "outcome"}})
     paid, kept = depths(played, config), depths(played, config, values=[1, 2, 3, 3], rewards=[[0, 1], [0, 2], [0, 0]])
     for name in ("value_beyond", "reward_error", "end_error"):
         np.testing.assert_allclose(kept[name], 0.0, atol=1e-6, err_msg=name)
@@ -216,7 +216,7 @@ def test_the_command_writes_a_report_and_a_table(tmp_path, monkeypatch, capsys) 
     tree = {
         "env": "pgx/tic_tac_toe",
         "network": {"kind": "mlp", "width": 8, "head_width": 0},
-        "muesli": {"bins": 5, "unroll": 2, "reconstruct": 2, "legal": True},
+        "muesli": {"bins": 5, "unroll": 2, "reconstruct_planes": 2, "predict_legal": True},
     }
     agents.save(agents.untrained(from_tree(tree), (3, 4)), tmp_path / "run")
     small = DiagnosisOptions(24, 4, states=8, choices=6, oracle=9)

@@ -88,7 +88,7 @@ def test_a_model_whose_values_are_off_differs_from_what_comes_and_from_itself() 
 
 
 def test_a_model_may_keep_the_last_reward_as_a_value() -> None:
-    config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"absorbing": "outcome"}})
+    config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"terminal_value": "outcome"}})
     values = [6.0, 5.0, 3.0, 3.0]
     kept = agent(values=values, rewards=[[0, 1], [0, 2], [0, 0]], root_values=values)
     found, by_k = look(kept, config=config)

@@ -286,7 +286,7 @@ def grounded_loss(cfg, hyper, batch, targets, root_logits, root_value, unrolled)
             before, after = known[(k - 1, *at)], known[(k, *at)]
             reward, value, policy = (out[(k - 1, *at)] for out in unrolled)
             real = batch.reward[at[0] + k - 1, at[1]] if before == "live" else 0.0
-            if cfg.absorbing == "outcome" and after == "absorbed":  # N11
+            if cfg.terminal_value == "outcome" and after == "absorbed":  # N11
                 real, beyond = 0.0, (real if before == "live" else beyond) / hyper.discount
             if before != "unknown":
                 r_k[k - 1].append(categorical_loss(cfg, reward, real))

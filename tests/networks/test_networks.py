@@ -37,7 +37,7 @@ A, BINS = 5, 21
 SPEC = EnvSpec(num_actions=A, obs_shape=(12, 12, 3), obs_dtype=np.dtype("uint8"), two_player=False)
 NETWORKS = {
     "mlp": network_of(kind="mlp", width=16, head_width=8, depth=2, model_blocks=2),
-    "minatar": network_of(kind="minatar", width=16, head_width=8, channels=(4, 4)),
+    "cnn": network_of(kind="cnn", width=16, head_width=8, channels=(4, 4)),
     "impala": network_of(kind="impala", width=16, head_width=8, channels=(4,), model_width=6),
     "resnet": network_of(kind="resnet", width=16, head_width=8, channels=(4, 4)),
     "muzero": network_of(kind="muzero", head_width=8, channels=(4,), blocks=1),
@@ -45,7 +45,7 @@ NETWORKS = {
 WIDE = network_of(kind="muzero", head_width=8, channels=(6, 4), blocks=1)  # a model of fewer planes than the encoder
 LATENTS = {  # shapes of e and z
     "mlp": ((16,), (16,)),
-    "minatar": ((16,), (16,)),
+    "cnn": ((16,), (16,)),
     "impala": ((16,), (12,)),
     "resnet": ((16,), (16,)),
     "muzero": ((12, 12, 4), (12, 12, 4)),
@@ -191,7 +191,7 @@ def lowered(function, arguments, platform):
 @pytest.mark.parametrize(
     ("kind", "wanted"),
     [
-        ("minatar", {("auto", "cpu"): False, ("auto", "cuda"): True, ("matmul", "cuda"): False, ("lax", "cpu"): True}),
+        ("cnn", {("auto", "cpu"): False, ("auto", "cuda"): True, ("matmul", "cuda"): False, ("lax", "cpu"): True}),
         ("impala", {("matmul", "cuda"): False}),
         ("muzero", {("matmul", "cuda"): False}),
     ],
@@ -278,7 +278,7 @@ def test_encoding_a_sequence_equals_encoding_it_step_by_step(model, params, enco
     assert_close(last_carry, carry)
 
 
-@pytest.mark.parametrize("kind", ["minatar", "impala", "muzero"])  # products of batches, convolutions and an LSTM
+@pytest.mark.parametrize("kind", ["cnn", "impala", "muzero"])  # products of batches, convolutions and an LSTM
 def test_parameters_of_many_seeds_under_vmap_equal_single_ones(kind):
     (model, params), B = built(kind), 2
     obs, carry = observations(3, 3, B), random_carry(model, 3, B)
@@ -587,10 +587,10 @@ def test_a_models_policy_may_have_blocks_of_its_own():
 @pytest.mark.parametrize(
     ("network", "obs_shape", "cure"),
     [
-        ({"kind": "minatar"}, (4,), "set network.kind=mlp"),
+        ({"kind": "cnn"}, (4,), "set network.kind=mlp"),
         ({"kind": "impala"}, (4,), "set network.kind=mlp"),
         ({"kind": "muzero", "channels": (8,)}, (4, 4), "set network.kind=mlp"),
-        ({"kind": "minatar", "padding": "VALID"}, (4, 9, 1), "set network.padding=SAME"),
+        ({"kind": "cnn", "padding": "VALID"}, (4, 9, 1), "set network.padding=SAME"),
         ({"kind": "impala", "channels": (4, 8), "strides": (2,)}, (12, 12, 1), "one stride per section"),
         (
             {"kind": "impala", "channels": (4,), "patch": 4},
@@ -610,12 +610,12 @@ def test_impossible_sizes_are_refused_with_a_cure(network, obs_shape, cure):
     ("options", "spec", "cure"),
     [
         (
-            {"reconstruct": 3},
+            {"reconstruct_planes": 3},
             {},
-            "more than the 2 planes that are read of the observations of .*: set muesli.reconstruct=2",
+            "more than the 2 planes that are read of the observations of .*: set muesli.reconstruct_planes=2",
         ),
         (
-            {"reconstruct": 2},
+            {"reconstruct_planes": 2},
             {"obs_dtype": np.dtype("float32")},
             "needs observations of bits, but those of .* are float32",
         ),
@@ -628,7 +628,7 @@ def test_a_reconstruction_that_is_impossible_is_refused_with_a_cure(options, spe
 
 
 def test_states_reconstruct_planes_and_tell_legal_actions(kind):
-    model = make(NETWORKS[kind], SPEC._replace(obs_dtype=np.dtype(bool)), reconstruct=2, legal=True)
+    model = make(NETWORKS[kind], SPEC._replace(obs_dtype=np.dtype(bool)), reconstruct_planes=2, predict_legal=True)
 
     def told(key):
         params, z = model.init(key), jnp.zeros((6, *LATENTS[kind][1]))
@@ -638,13 +638,15 @@ def test_states_reconstruct_planes_and_tell_legal_actions(kind):
     assert [x.shape for x in jax.eval_shape(told, jax.random.key(0))] == [(6, 12, 12, 2), (6, A), (6, A)]
 
 
-def reading(reads, planes, reconstruct=0, side=4, crop=0):
+def reading(reads, planes, reconstruct_planes=0, side=4, crop=0):
     spec = SPEC._replace(obs_shape=(side, side, planes), obs_dtype=np.dtype(bool))
-    return make(network_of(kind="mlp", width=8, reads=reads, crop=crop), spec, reconstruct=reconstruct)
+    return make(
+        network_of(kind="mlp", width=8, input_planes=reads, crop=crop), spec, reconstruct_planes=reconstruct_planes
+    )
 
 
 def test_a_network_reads_the_planes_that_are_named_within_its_crop_and_shows_the_first_of_them():
-    model, alone = reading((4, 0, 2), 5, reconstruct=2, side=6, crop=1), reading(None, 3)
+    model, alone = reading((4, 0, 2), 5, reconstruct_planes=2, side=6, crop=1), reading(None, 3)
     frame = jax.random.bernoulli(jax.random.key(1), 0.5, (1, 6, 6, 6, 5))
     seen = frame[:, :, 1:5, 1:5, np.array([4, 0, 2])]
 
@@ -682,8 +684,8 @@ def test_planes_that_there_are_not_are_refused_with_a_cure(reads):
 
 def test_the_smallest_possible_frames_work():
     for network, side in (
-        (network_of(kind="minatar", channels=(4, 4), padding="VALID"), 5),
-        (network_of(kind="minatar", channels=(4, 4), padding="SAME"), 1),
+        (network_of(kind="cnn", channels=(4, 4), padding="VALID"), 5),
+        (network_of(kind="cnn", channels=(4, 4), padding="SAME"), 1),
         (network_of(kind="impala", channels=(4, 8), strides=(1, 2)), 1),
     ):
         params = jax.eval_shape(make(network, SPEC._replace(obs_shape=(side, side, 1))).init, jax.random.key(0))

@@ -22,7 +22,7 @@ A, T, B = 5, 3, 4
 SPEC = EnvSpec(num_actions=A, obs_shape=(12, 12, 3), obs_dtype=np.dtype("bool"), two_player=False)
 OPTIONS = {
     "mlp": {"width": 32},
-    "minatar": {"width": 32, "channels": (8, 8)},
+    "cnn": {"width": 32, "channels": (8, 8)},
     "impala": {"width": 32, "channels": (8,), "model_width": 16, "remat": True},
     "resnet": {"width": 32, "channels": (8, 8)},
     "muzero": {"channels": (8, 6), "blocks": 1},
@@ -41,7 +41,7 @@ def standard_promotion():
 def model_of(kind, precision):
     network = read_network({"kind": kind, "head_width": 16, "precision": precision} | OPTIONS[kind])
     return make_model(
-        Config(env="any", network=network, muesli=MuesliConfig(bins=11, value_max=5.0, reconstruct=1)), SPEC
+        Config(env="any", network=network, muesli=MuesliConfig(bins=11, value_max=5.0, reconstruct_planes=1)), SPEC
     )
 
 

@@ -37,7 +37,10 @@ def check(config: Config, text: str) -> None:
 def distinct() -> list[str]:
     """One configuration of each kind of network and of update: others, and their other options, are for -m slow."""
     configs = {name: load(name, OVERRIDES.get(name, [])) for name in reversed(NAMES)}
-    kinds = {name: (c.network.kind, c.muesli.absorbing, c.muesli.legal, c.sc.update) for name, c in configs.items()}
+    kinds = {
+        name: (c.network.kind, c.muesli.terminal_value, c.muesli.predict_legal, c.sc.update)
+        for name, c in configs.items()
+    }
     return sorted({kind: name for name, kind in kinds.items()}.values())
 
 

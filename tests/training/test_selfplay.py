@@ -46,7 +46,7 @@ def run(config: Config):
 def judged():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(anakin, "EARLIER", 0.5)
-        return run(config(arena={"games": 8}))
+        return run(config(selfplay_eval={"games": 8}))
 
 
 def equal(one, other) -> bool:
@@ -54,7 +54,7 @@ def equal(one, other) -> bool:
 
 
 def test_judging_changes_nothing_that_is_learned(judged) -> None:
-    alone = run(config(arena={"games": 0}))
+    alone = run(config(selfplay_eval={"games": 0}))
     for (metrics, states), (unjudged, other) in zip(judged, alone, strict=True):
         assert equal(states.learner, other.learner)
         assert metrics["loss"] == unjudged["loss"]
@@ -72,7 +72,7 @@ def test_the_earlier_agent_follows_for_its_share_of_the_run_and_then_stays(judge
 
 
 def test_one_seed_on_two_devices_is_judged_too() -> None:
-    last, _ = run(config(arena={"games": 8}, train=SMALL["train"] | {"data_shards": 2}))[-1]
+    last, _ = run(config(selfplay_eval={"games": 8}, train=SMALL["train"] | {"data_shards": 2}))[-1]
     assert abs(last["episode_return"]) <= 1
     assert abs(last["result_earlier"]) <= 1
 

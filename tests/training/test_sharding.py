@@ -111,7 +111,7 @@ def test_masked_means_of_uneven_parts_average_to_the_mean_of_all() -> None:
 def test_an_update_on_shared_devices_equals_that_on_one() -> None:
     """Nothing is sampled here, so that only the sharing is compared."""
     config, model, learner, state = make(
-        train={"num_envs": 4, "batch_sequences": 12}, sc={"update": "direct", "policy": "original"}
+        train={"num_envs": 4, "batch_sequences": 12}, sc={"update": "direct", "rollout_policy": "original"}
     )
     batch, key, hyper = batch_of(jax.random.key(1)), jax.random.key(2), hyper_of(config)
     one, metrics = jax.jit(learner.update)(state, batch, key, hyper)

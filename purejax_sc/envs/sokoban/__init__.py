@@ -91,7 +91,7 @@ def make(config: Config) -> Env:
     def init(key: Key, pool: Pool) -> tuple[SokobanState, Step]:
         key_row, key_view = jax.random.split(key)
         row = jax.random.randint(key_row, (), 0, len(pool.grid))
-        grid = jax.random.choice(key_view, levels.views(pool.grid[row])) if config.levels.views else pool.grid[row]
+        grid = jax.random.choice(key_view, levels.views(pool.grid[row])) if config.levels.augment else pool.grid[row]
         state = start(grid)
         return state, show(state, 0.0, False)
 

@@ -1,4 +1,4 @@
-"""`minatar`: 3x3 convolutions of small images, and a residual model on a flat latent."""
+"""`cnn`: 3x3 convolutions of small images, and a residual model on a flat latent."""
 
 from functools import partial
 
@@ -8,8 +8,8 @@ from purejax_sc.networks.parts import FlatTorso, Kind, Parts, flat_parts, image_
 from purejax_sc.types import EnvSpec
 
 
-class MinatarOptions(NetworkConfig):
-    kind: str = "minatar"
+class CnnOptions(NetworkConfig):
+    kind: str = "cnn"
     width: Positive = 128
     """Width of the latent and of hidden layers."""
     channels: tuple[Positive, ...] = (16, 16)
@@ -22,7 +22,7 @@ class MinatarOptions(NetworkConfig):
     """Form of the convolutions; auto picks the fastest."""
 
 
-def make_minatar(network: MinatarOptions, spec: EnvSpec) -> Parts:
+def make_cnn(network: CnnOptions, spec: EnvSpec) -> Parts:
     """Build the convolutions and the residual model on a flat latent. Raises ConfigError."""
     height, width = image_shape(network, spec)
     if network.padding == "VALID" and min(height, width) <= 2 * len(network.channels):
@@ -35,4 +35,4 @@ def make_minatar(network: MinatarOptions, spec: EnvSpec) -> Parts:
     return flat_parts(torso, network.width, network.model_blocks, network)
 
 
-MINATAR = Kind(MinatarOptions, make_minatar)
+CNN = Kind(CnnOptions, make_cnn)
