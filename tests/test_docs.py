@@ -1,8 +1,7 @@
 """README and docs: what can run runs, every command and setting is known, every link and file name leads somewhere.
 
 A Python block whose first line is a comment with a file name, such as `# corridor.py`, is that file; all others of a
-page run one after the other, in one namespace. What follows "From inside" on docs/extending.md happens in a copy of
-the package.
+page run one after the other, in one namespace. The commands of docs/inside.md happen in a copy of the package.
 """
 
 import os
@@ -31,7 +30,7 @@ INDEX = ROOT / "bench" / "RESULTS.md"
 RESULTS = sorted((ROOT / "bench" / "results").glob("*.md"))
 HEADS = ["Question", "Answer", "Table", "Protocol", "Command", "Commit"]
 PAGES = [*MANUAL, ROOT / "CONTRIBUTING.md", INDEX, *RESULTS]
-INSIDE = "\n## From inside\n"
+INSIDE = ROOT / "docs" / "inside.md"  # its commands are not those of this package
 FILE_NAME = re.compile(r"# (\S+\.py)\n")
 LABEL = re.compile(r"\b[LN]\d+\b")
 SAME_WITH = re.compile(r"`purejax-sc train (\w+)([^`]*)`.{,60}?\bthe\s+same\s+with\s+`(sc\.update=\w+)", re.DOTALL)
@@ -57,7 +56,7 @@ def prose(text: str) -> str:
 
 
 def outside(page: Path) -> str:
-    return page.read_text(encoding="utf-8").partition(INSIDE)[0]
+    return "" if page == INSIDE else page.read_text(encoding="utf-8")
 
 
 def write_files(text: str, directory: Path) -> None:
@@ -184,7 +183,7 @@ def test_every_environment_is_listed() -> None:
 
 
 def test_what_is_added_from_inside_trains(tmp_path) -> None:
-    before, inside = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8").split(INSIDE)
+    before, inside = (page.read_text(encoding="utf-8") for page in (INSIDE.with_name("extending.md"), INSIDE))
     shutil.copytree(ROOT / "purejax_sc", tmp_path / "purejax_sc", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     write_files(before, tmp_path)
