@@ -17,7 +17,7 @@ PRNG = "threefry2x32"  # of every key from a seed: with others, rows under `vmap
 
 
 class EnvSpec(NamedTuple):
-    """What a network and a learner must know about an environment. Python values: static."""
+    """Description of an environment for network and learner. Python values: static."""
 
     num_actions: int
     obs_shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class EnvSpec(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one unbatched environment shows after `init` or `step`.
+    """Output of one unbatched environment after `init` or `step`.
 
     obs:       [*obs_shape], from the view of the player to move.
     legal:     bool [A]; all True where the game has no mask.
@@ -64,7 +64,7 @@ class Env(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What the agent sees at time t, with leading axes [T, B] or [B].
+    """Observation at time t, with leading axes [T, B] or [B].
 
     frame:       [..., *obs_shape] in the stored dtype.
     legal:       bool [..., A] legal actions.
@@ -187,7 +187,7 @@ class Model(NamedTuple):
 
 
 class Gates(NamedTuple):
-    """How much of the gradient of self-consistency passes, each in [0, 1]. Numbers may be traced.
+    """Gradient gates of self-consistency, each in [0, 1]. Numbers may be traced.
 
     target: through the bootstrapped return G.   value: into the parameters of the value that is compared with G.
     model: through the imagined state of that value, into the model and the encoder.

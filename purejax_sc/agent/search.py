@@ -31,7 +31,7 @@ VARIATION = 8  # moves of a principal variation
 
 
 class SearchOptions(NamedTuple):
-    """How to search. Python values: static.
+    """Search settings. Python values: static.
 
     simulations: model steps per root; 0 for no search.
     kind:        which search.
@@ -53,7 +53,7 @@ NO_SEARCH = SearchOptions(0)
 
 
 class SearchResult(NamedTuple):
-    """What a search found at B roots.
+    """Result of a search at B roots.
 
     action:  int32 [B], the one to play (drawn if the temperature is above 0); always legal, 0 where no action is.
     weights: float32 [B, A], which sum to 1: the share of the visits (muzero), or the improved policy (gumbel).

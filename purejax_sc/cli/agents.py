@@ -181,7 +181,7 @@ def gtp(name: str, agent: int | None) -> None:
 def play(name: str, second: bool, agent: int | None) -> None:
     """Play a board game against an agent: one that is shipped, such as tic_tac_toe, or that of a directory.
 
-    It tells what it thinks of its chances. DIR:32 searches with 32 simulations per move as MuZero does, DIR:32:gumbel
+    It shows its estimated chances. DIR:32 searches with 32 simulations per move as MuZero does, DIR:32:gumbel
     by Gumbel search.
     """
     with work("the simulations of its search"):

@@ -74,9 +74,9 @@ def train(
     if coordinator is None and (num_processes, process_id) != (None, None):
         raise UserError("--num-processes and --process-id need --coordinator HOST:PORT: add it, or leave them out")
     if resume and force:
-        raise UserError("--resume goes on with a run and --force replaces it: give one of them")
+        raise UserError("--resume resumes a run and --force replaces it: give one of them")
     directory = out or Path("runs") / Path(config).stem
-    stays = f"what was written stays in {directory}; --resume goes on from there"
+    stays = f"what was written stays in {directory}; --resume continues from there"
     with work(MEMORY, stays, seeds > 1 or loaded.train.data_shards > 1, alone=coordinator is None):
         from purejax_sc.runs import fit
         from purejax_sc.training import distributed
@@ -115,7 +115,7 @@ def sweep(
     sc.update=none,direct,dyna. Each combination of other settings is one more: sc.unroll=3,5.
     """
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
-    stays = f"what was done stays in {directory}; --resume goes on from there"
+    stays = f"what was done stays in {directory}; --resume continues from there"
     with work(f"{MEMORY}, or give fewer values at once", stays, all_cores=True):
         from purejax_sc.runs import sweep as sweeps
 
@@ -179,7 +179,7 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
     """Run the paper's tabular study: all methods on random MDPs, with curves, paired scores and figures.
 
     KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=policy. A comma list sweeps a rate, as in
-    alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods. `purejax-sc keys tabular` tells what each KEY means.
+    alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods. `purejax-sc keys tabular` explains each KEY.
     """
     directory = out or Path("runs") / f"tabular_{task}"
     with work("--seeds, or give fewer values at once", all_cores=True):
@@ -266,7 +266,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _as_setting(error: click.ClickException, args: Sequence[str]) -> str:
-    """What to write instead of an unknown option: `--hyper.sc_weight 1` is the setting hyper.sc_weight=1."""
+    """Suggest a setting for an unknown option: hyper.sc_weight=1 for `--hyper.sc_weight 1`."""
     if not isinstance(error, click.NoSuchOption) or error.possibilities or error.ctx is None:
         return ""
     if not {"overrides", "settings"} & {parameter.name for parameter in error.ctx.command.params}:

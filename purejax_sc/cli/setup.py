@@ -69,7 +69,7 @@ def work(cure: str, stays: str = "", all_cores: bool = False, alone: bool = True
 
 
 def speaker(quiet: bool = False) -> Callable[[str], None]:
-    """What tells the user, on stderr, what goes on."""
+    """Return a function that prints progress messages to stderr."""
     return (lambda text: None) if quiet else partial(click.echo, err=True)
 
 

@@ -135,7 +135,7 @@ def print_settings(settings: Sequence[dict[str, Any]]) -> None:
 
 
 def print_summary(summary: dict[str, Any], out: Path) -> None:
-    """What a run reached, and where it is."""
+    """Print the result of a run and its files."""
     print_table(
         [
             ("final return", _estimate(summary["return"])),

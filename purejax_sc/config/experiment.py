@@ -45,7 +45,7 @@ class Config(Section):
     env: str
     """Family and name, as in gymnax/Catch-bsuite, or module:function of an environment of your own."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Of the first run; N seeds are this one and the next."""
+    """Seed of the first run; N seeds are this one and the next."""
     env_options: EnvOptions = EnvOptions()
     levels: LevelsConfig = LevelsConfig()
     atari: AtariConfig = AtariConfig()
@@ -131,7 +131,7 @@ class Config(Section):
         return self
 
     def _check_environment(self, family: Family) -> None:
-        """What belongs to other environments is refused wherever it is written."""
+        """Refuse settings that belong to other environments."""
         for name in [name for other in FAMILIES.values() for name in other.sections if name not in family.sections]:
             section = getattr(self, name)
             changed = dict(section).items() - dict(type(section)()).items()

@@ -46,7 +46,7 @@ class Key(NamedTuple):
 
     @property
     def section(self) -> str:
-        """What holds it: its owner, or a section; empty at the top."""
+        """Owner or section that holds the key; empty at the top."""
         return self.owner or self.name.rpartition(".")[0]
 
 
@@ -82,7 +82,7 @@ def to_markdown(known: Sequence[Key]) -> str:
 
 
 def summary(section: type) -> str:
-    """What a section is about: the first sentence of its docstring."""
+    """Return the subject of a section: the first sentence of its docstring."""
     text = " ".join((section.__doc__ or "").split())
     return text.partition(". ")[0].removesuffix(".") + "." if text else ""
 
@@ -131,7 +131,7 @@ def _default(section: Any, name: str) -> str:
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """What a key takes, in words, from its JSON schema."""
+    """Describe the values of a key in words, from its JSON schema."""
     if "anyOf" in schema:
         return " or ".join(map(_values, schema["anyOf"]))
     if "enum" in schema:

@@ -34,7 +34,7 @@ class Section(pydantic.BaseModel):
     )
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """What differs from the defaults."""
+        """Yield the fields that differ from their defaults."""
         fields = type(self).model_fields
         for name, value in super().__repr_args__():
             if name is None or value != fields[name].get_default(call_default_factory=True):
@@ -114,7 +114,7 @@ class Hyper(NamedTuple):
     """Numbers that may be traced, hence swept by `vmap`. No Python branch may depend on them."""
 
     learning_rate: NonNegative = 2e-3
-    """Of Adam; decays linearly to 0 over training."""
+    """Learning rate of Adam; decays linearly to 0 over training."""
     discount: Fraction = 0.99
     """gamma; the sign of a two-player game comes from the environment."""
     lambda_: Fraction = 0.95
@@ -154,7 +154,7 @@ class Hyper(NamedTuple):
     latent_noise: Annotated[Fraction, Needs(("sc.update",))] = 0.0
     """x: what sc.noise_on names is multiplied by U(1 - x, 1 + x)."""
     gates: Annotated[Annotated[Gates, _AS_GATES] | None, Needs(("sc.update",))] = None
-    """Of the SC update (target, value, model); null for those of sc.update, known when it is compiled."""
+    """Gates of the SC update (target, value, model); null for those of sc.update, known when it is compiled."""
 
     def __repr__(self) -> str:
         default = Hyper._field_defaults
@@ -168,7 +168,7 @@ class MuesliConfig(Section):
     unroll: Repeats = 5
     """K: steps of the model along the real actions."""
     returns: Literal["retrace", "vtrace"] = "retrace"
-    """How returns are corrected for the policy that acted."""
+    """Off-policy correction of returns."""
     num_action_samples: Natural = 0
     """Actions per state from which CMPO and Retrace's expected q are estimated; 0: exact sums over all actions."""
     bins: Annotated[int, Field(ge=3, le=100_000)] = 101
@@ -198,11 +198,11 @@ class ScConfig(Section):
     """Self-consistency. With update=none the rest has no effect: it is that of the updates it is compared with."""
 
     update: Annotated[str, names_row("sc.update", UPDATES, "none")] = "none"
-    """Where the gradients of self-consistency flow; none is the Muesli baseline."""
+    """Gradient flow of self-consistency; none is the Muesli baseline."""
     unroll: Annotated[Repeats, Needs(("sc.update",))] = 3
     """K: imagined steps."""
     rollout_policy: Annotated[str, names_row("sc.rollout_policy", CONTROLS), Needs(("sc.update",))] = "pi"
-    """mu: who acts in imagination: the agent, in part at random, never as it first did, or as it really did."""
+    """mu in imagination: the agent's policy, epsilon-uniform, without the first real action, or the real actions."""
     rollout_ratio: Annotated[float, Field(gt=0, le=MOST), Needs(("sc.update",))] = 1.0
     """Imagined rollouts per state of the batch."""
     loss: Annotated[Literal["cross_entropy", "distributional"], Needs(("sc.update",))] = "cross_entropy"
@@ -214,7 +214,7 @@ class ScConfig(Section):
 
     @property
     def gates(self) -> Gates:
-        """Those of the update. Raises ConfigError for update=none, which has none."""
+        """Gates of the update. Raises ConfigError for update=none, which has none."""
         gates: Gates = row(UPDATES, self.update)
         return gates
 
@@ -273,7 +273,7 @@ class LevelsConfig(Section):
     augment: bool = False
     """Rotate and mirror a level at random whenever an episode starts from it."""
     pool: Positive = 1_024
-    """Levels in force at once."""
+    """Levels in use at once."""
     refresh: Natural = 64
     """Rooms in which new levels are searched, a few steps per acting phase."""
     refresh_steps: Annotated[Positive, Needs(("levels.file=null",)), Needs(("levels.refresh",))] = 16
@@ -340,7 +340,7 @@ class HostConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """How often a run is kept, and how much of it."""
+    """Checkpoints: how often, and what they hold."""
 
     updates: Positive = 2_000
     """A checkpoint at the first log point after so many updates, and at the end."""
@@ -372,7 +372,7 @@ Precision = Literal["float32", "bfloat16"]
 
 
 class NetworkConfig(Section):
-    """What every kind of network has. The options of a kind extend it."""
+    """Options of every kind of network. Those of a kind extend it."""
 
     kind: Annotated[str, WithJsonSchema({"enum": [*KINDS, "module:name"]})]
     """The kind of network, or module:name of a kind of your own."""

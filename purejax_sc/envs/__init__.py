@@ -20,7 +20,7 @@ from purejax_sc.types import Env, EnvSpec
 
 
 def is_host(config: Config) -> bool:
-    """Whether the environment runs on the host, outside of compiled programs."""
+    """Return whether the environment runs on the host, outside of compiled programs."""
     family = family_of(config.env)
     return family is not None and family.host
 
@@ -114,7 +114,7 @@ def _check_host(config: Config) -> Family:
 
 @contextmanager
 def _packages_of(config: Config) -> Iterator[None]:
-    """A package that is not installed is a mistake with a cure."""
+    """Context manager: turns a missing package into a ConfigError that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

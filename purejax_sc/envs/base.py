@@ -120,7 +120,7 @@ def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverS
 
 
 def observe(step: Step, action: Array) -> Observation:
-    """What an agent sees after an action [N] and the step [N, ...] that came of it, inside an episode."""
+    """Return the observation after an action [N] and its step [N, ...], inside an episode."""
     (num,) = action.shape
     return Observation(
         frame=step.obs,
@@ -154,7 +154,7 @@ def lenient_promotion() -> Iterator[None]:
 
 @contextmanager
 def postponed(*names: str) -> Iterator[None]:
-    """Who imports these modules within it gets stand-ins, which load them when something of them is used."""
+    """Context manager: replaces these modules by stand-ins that import them at the first use."""
     absent = [name for name in names if name not in sys.modules]
     for name in absent:
         sys.modules[name] = _stand_in(name)
@@ -172,5 +172,5 @@ def _stand_in(name: str) -> ModuleType:
 
 
 def without_weak_types(state: Tree) -> Tree:
-    """Where one state holds Python numbers and a later one holds arrays, jit would compile twice."""
+    """Turn Python numbers of a state into arrays; jit would compile twice otherwise."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), state)

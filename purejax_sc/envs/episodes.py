@@ -1,4 +1,4 @@
-"""Whole episodes of given players, side by side: one player alone, or two against each other.
+"""Whole episodes, side by side, of one player or of two players against each other.
 
 Each of N environments plays its first episode and stops. The stream of `base`, which resets, would favour short ones.
 """

@@ -19,7 +19,7 @@ from purejax_sc.types import EnvSpec
 
 
 class HostStep(NamedTuple):
-    """What B environments show at once, as NumPy arrays that the receiver may keep.
+    """Outputs of B environments, as NumPy arrays that the receiver may keep.
 
     frame:          [B, *obs_shape] in the spec's dtype; one frame, not a stack.
     reward:         float32 [B], raw, of the step that led here; 0 at an episode's first observation.
@@ -87,7 +87,7 @@ def next_step(
     truncated: np.ndarray,
     frames_per_step: int = 1,
 ) -> HostStep:
-    """What follows `previous`, in rows that have stepped and in rows that have reset because their episode had ended.
+    """Return the observations after `previous`, for rows that stepped and rows that reset after an episode.
 
     Args:
       previous:   what they showed last.

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 
 class EvaluationOptions(NamedTuple):
-    """How to evaluate. Python values: static.
+    """Evaluation settings. Python values: static.
 
     episodes:    N, of each seed and each way to act.
     max_steps:   longer episodes are cut there. Atari's customary limit is 108,000 frames of 4 per step.

@@ -121,7 +121,7 @@ def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda t
     are called alike, or if they play different games.
     """
     if len(names) == 1:
-        raise RunError("one run has nobody to play with: give another directory, `random`, or --opponent")
+        raise RunError("one run alone cannot play a match: give another directory, `random`, or --opponent")
     if len(set(names)) < len(names):
         raise RunError("a run against itself says nothing: give different directories")
     entrants = [load_entrant(name, say) for name in names]

@@ -42,7 +42,7 @@ Say = Callable[[str], None]
 
 
 class ImaginationOptions(NamedTuple):
-    """How to imagine. Python values: static.
+    """Imagination settings. Python values: static.
 
     episodes:     N, played side by side.   max_steps: longer episodes are cut there.
     depth:        K model steps; None for as many as the model was unrolled in training.

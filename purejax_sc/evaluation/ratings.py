@@ -35,7 +35,7 @@ def rate(names: Sequence[str], pairs: Sequence[dict[str, Any]], seed: int = 0) -
 
 
 def _strengths(num: int, who: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Fit Elo [num] to who played whom [pairs, 2] and wins, draws and losses [pairs, 3]."""
+    """Fit Elo ratings [num] to pairings [pairs, 2] and wins, draws and losses [pairs, 3]."""
     score, games = counts[:, 0] + counts[:, 1] / 2 + 0.5, counts.sum(axis=1) + 1.0
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:

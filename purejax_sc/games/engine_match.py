@@ -43,7 +43,7 @@ class Game:
 
     @property
     def colour(self) -> int:
-        """Of the agent, 0 Black."""
+        """Colour of the agent: 0 is Black."""
         return self.number % 2
 
     def waits_for(self, agent: bool) -> bool:

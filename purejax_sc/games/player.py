@@ -18,7 +18,7 @@ from purejax_sc.types import PRNG, Array, Env, Key, Observation, Params, Step, T
 
 
 class MovePolicy(NamedTuple):
-    """How an agent chooses moves in N positions, which it is shown in the order of the game.
+    """Move policy of an agent in N positions, which are shown in the order of the game.
 
     init:         (N) -> memory, a tree of [N, ...].
     remember:     (params, Observation [N, ...], memory) -> memory after these positions.

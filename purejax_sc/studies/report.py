@@ -103,7 +103,7 @@ def _estimate(values: Mapping[int, float]) -> str:
 
 
 def _arms(study: Study) -> Iterator[tuple[str, ...]]:
-    """Every arm as it differs from the first one, in the values that are in force."""
+    """Every arm as it differs from the first one, in effective values."""
     for env, row in study.configs.items():
         base = flat(to_tree(next(iter(row.values()))))
         for i, (arm, config) in enumerate(row.items()):

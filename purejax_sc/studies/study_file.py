@@ -112,7 +112,7 @@ class Study(NamedTuple):
         return [claim for claim in self.file.claims if set(claim.parts[:2]) <= set(self.arms)]
 
     def words(self, env: str, arm: str) -> str:
-        """What `train` would be given."""
+        """Return the arguments that `train` would get."""
         return f"{self.file.environments[self.size][env]} {self.file.arms[arm].words}".strip()
 
 

@@ -53,7 +53,7 @@ class Trainer(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a trainer is made of. axis: name of the mesh axis along which devices share a run, if they do."""
+    """Components of a trainer. axis: name of the mesh axis along which devices share a run, if they do."""
 
     config: Config
     env: Env
@@ -63,7 +63,7 @@ class Parts(NamedTuple):
 
     @property
     def judged(self) -> bool:
-        """Whether the agent plays against opponents now and then."""
+        """Is the agent evaluated in games against opponents at log points?"""
         return self.env.spec.two_player and self.config.selfplay_eval.games > 0
 
     def own(self, key: Key) -> Key:

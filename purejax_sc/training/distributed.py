@@ -37,7 +37,7 @@ def any_process(flag: bool) -> bool:
 
 
 def on_first_process(action: Callable[[], None]) -> None:
-    """Do something once, before any process goes on. What it raises there, the others learn as a ConfigError."""
+    """Run something in one process while the others wait. What it raises there, the others learn as a ConfigError."""
     error: Exception | None = None
     if jax.process_index() == 0:
         try:

@@ -26,7 +26,7 @@ class TrainState(NamedTuple, Generic[Driver, Ring]):
 
     driver: envs.base.DriverState; with environments on the host, the returns [LAST_EPISODES] of the last episodes.
     carry: the actor's recurrent state [num_envs, ...]. replay: ReplayState or RingState, () when a batch is all fresh.
-    earlier: Params that acted earlier in the run, an opponent to be judged against; () where nobody is judged.
+    earlier: Params that acted earlier in the run, an opponent for evaluation games; () without such games.
     """
 
     learner: LearnerState

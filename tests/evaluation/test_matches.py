@@ -126,7 +126,7 @@ def test_the_search_of_an_entrant_is_its_own(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["{runs}/xo"], "one run has nobody to play with"),
+        (["{runs}/xo"], "one run alone cannot play a match"),
         (["{runs}/xo", "{runs}/xo"], "against itself"),
         (["random", "{runs}/one_player"], "has one player"),
         (["{runs}/xo", "{runs}/go"], "different games"),

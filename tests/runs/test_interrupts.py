@@ -80,7 +80,7 @@ def test_ctrl_c_ends_a_training_with_a_checkpoint_and_a_line(tmp_path: Path) -> 
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    said = f"purejax-sc: stopped: what was written stays in {out}; --resume goes on from there\n"
+    said = f"purejax-sc: stopped: what was written stays in {out}; --resume continues from there\n"
     assert error.endswith(f"stopping at the next log point; once more stops at once\n{said}")
     assert json.loads((out / "summary.json").read_text())["status"] == "stopped"
     assert len(list(out.glob("checkpoints/[0-9]*"))) == 1
