@@ -160,5 +160,5 @@ def test_an_error_in_a_function_of_the_user_shows_its_own_traceback_and_one_line
 
 
 def test_what_makes_no_environment_is_refused(own) -> None:
-    with pytest.raises(ConfigError, match=r"env=.own_envs:make_text. made a str: let it make a purejax_sc\.Env"):
+    with pytest.raises(ConfigError, match=r"env=.own_envs:make_text. is a str: let it be a purejax_sc\.Env"):
         make_env(load("smoke", ["env=own_envs:make_text"]))

@@ -8,6 +8,7 @@ import pytest
 from purejax_sc.cli.commands import main
 
 
+@pytest.mark.integration
 def test_a_run_is_tracked(tmp_path, monkeypatch) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)

@@ -110,6 +110,7 @@ def test_hyper_parameters_reach_the_program(tmp_path: Path) -> None:
     assert {row["loss_value"] for row in read_rows(tmp_path / "run")} == {"0.125"}
 
 
+@pytest.mark.integration
 def test_runs_begin_with_the_parameters_of_others(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     train(config.load("smoke", ["hyper.learning_rate=0", "seed=7"]), out, num_seeds=3, init_from=whole)
@@ -141,6 +142,7 @@ def test_a_run_that_begins_with_a_trained_agent_is_better_from_the_first_point(t
     assert second[0] > first[0] + 0.5
 
 
+@pytest.mark.integration
 def test_value_targets_beyond_the_bins_are_told_once(whole: Path, tmp_path: Path) -> None:
     assert {row["value_clipped"] for row in read_rows(whole)} == {"0"}
     watch = Watch()
