@@ -383,11 +383,9 @@ def make_learner(
     Raises ConfigError for an auxiliary task that the model lacks.
     """
     if config.muesli.reconstruct_planes and (model.reconstruct is None or model.visible is None):
-        raise ConfigError(
-            "muesli.reconstruct_planes needs a model with `reconstruct` and `visible` (types.Model): set it to 0"
-        )
+        raise ConfigError("muesli.reconstruct_planes needs a model with `reconstruct` and `visible`: set it to 0")
     if config.muesli.predict_legal and model.rules is None:
-        raise ConfigError("muesli.predict_legal=true needs a model with `rules` (types.Model): set it to false")
+        raise ConfigError("muesli.predict_legal=true needs a model with `rules`: set it to false")
     cfg, uses_sc = config.muesli, config.sc.update != "none"
     optimiser = optax.chain(optax.scale_by_adam(), optax.clip(UPDATE_CLIP))
 
