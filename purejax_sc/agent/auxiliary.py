@@ -1,4 +1,4 @@
-"""Auxiliary tasks of the model that are not in the papers. All of them help search, none is on by default.
+"""Auxiliary tasks of the model that are not in the papers. Each helps search in some game, none is on by default.
 
 reconstruction   N10: model states reconstruct planes of the observation k steps on
 legality         N12: the model's policy head predicts the legal-action mask

@@ -68,10 +68,10 @@ def imagine(
 
 
 class ScErrors(NamedTuple):
-    """Both sides of a self-consistency loss, gradients already gated. n terms k = first, first + 1, ...
+    """Predictions and targets of a self-consistency loss, gradients already gated. n terms, from k = 1 (0 with root).
 
     prediction: [n, M, ...] outputs of the value head at z^k.   target: [n, M] raw returns G_{k:K}.
-    end: [M, ...] output of the value head at z^K.   scale: [n] worth at z^k of a unit of value there.
+    end: [M, ...] output of the value head at z^K.   scale: [n] worth at z^k of a unit of value at z^K.
     """
 
     prediction: Array

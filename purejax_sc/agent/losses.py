@@ -38,7 +38,7 @@ def check_batch(batch: Sequence) -> None:
 
 
 def unroll_masks(discount_t: Array, valid: Array, unroll: int) -> UnrollMasks:
-    """Follow every root of a stream that may hold several episodes (muesli: absorbing ends).
+    """Follow every root of a stream that may hold several episodes (N11: how episodes end).
 
     Args:
       discount_t: [T, B] of the environment; 0 where the step ended an episode.

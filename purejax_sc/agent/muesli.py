@@ -101,7 +101,7 @@ def act(
     """Sample actions from the policy, with a share `hyper.acting_epsilon` of uniform ones.
 
     Args:
-      params: those of the target network: the prior acts (L7).
+      params: those of the target network, which acts (L7).
       obs:    [B, ...].   carry: recurrent state of the encoder before it.
 
     Returns:
@@ -302,7 +302,7 @@ def unroll(cfg: MuesliConfig, model: Model, params: Params, e: Array, action: Ar
         zs.append(z)
         rewards.append(out)
     z_all, z_later = jnp.concatenate(zs), jnp.concatenate(zs[1:])
-    # Distillation (the auxiliary-only agents) must not shape the representation: the latents are fixed there.
+    # Distillation (the aux_* configurations) must not shape the representation: the latents are fixed there.
     z_policy = transforms.scale_gradient(z_later, 0 if cfg.model_policy == "distill" else 1)
     out_pi, legal = auxiliary.policy_and_legality(model, params, z_policy)
     return Unrolled(jnp.concatenate(rewards), model.value(params.value, z_later), out_pi, legal, z_all)

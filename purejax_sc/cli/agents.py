@@ -130,7 +130,7 @@ def match(
     seed: int,
     out: Path | None,
 ) -> None:
-    """Let the agents of run directories play each other, or a Go engine, and write DIR/match.json.
+    """Let the agents of run directories play each other, or a Go engine, and write match.json.
 
     DIR may be a shipped agent, or `random`: uniformly random moves. DIR:32 searches with 32 simulations per move as
     MuZero does, DIR:32:gumbel by Gumbel search: so a run can meet itself. Several play a round robin, which gives Elo

@@ -1,6 +1,7 @@
 """Configuration: `Config` decides shapes, loops and branches (static); `Hyper` is numbers that may be traced.
 
-Every default that the paper states is the paper's. Each section stands beside what owns it; `files` reads and writes.
+Defaults suit small tasks; the configurations of the paper's size state its numbers. Each section stands beside what
+owns it; `files` reads and writes.
 """
 
 from purejax_sc.config.errors import ConfigError

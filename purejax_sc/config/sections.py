@@ -146,7 +146,7 @@ class Hyper(NamedTuple):
     prior_uniform: Fraction = 0.03
     """Share of the uniform policy in the CMPO prior."""
     moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99
-    """beta_var: decay of the moving second moment by which advantages are divided."""
+    """beta_var: decay of the moving second moments of advantages: of sigma, and of calibrate's slope."""
     rollout_epsilon: Annotated[Fraction, Needs(("sc.update",))] = 0.0
     """Share of uniform actions in imagination, with sc.rollout_policy=epsilon."""
     acting_epsilon: Fraction = 0.0
@@ -174,7 +174,7 @@ class MuesliConfig(Section):
     bins: Annotated[int, Field(ge=3, le=100_000)] = 101
     """Atoms of the distributions of value and reward."""
     value_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
-    """They lie between -value_max and value_max, in transformed units."""
+    """The bins lie between -value_max and value_max, in transformed units."""
     spacing: Literal["symexp", "even"] = "symexp"
     """N8: symexp spaces them by a share of the number, for returns of any scale; even as the paper does."""
     calibrate: bool = True
@@ -202,7 +202,7 @@ class ScConfig(Section):
     unroll: Annotated[Repeats, Needs(("sc.update",))] = 3
     """K: imagined steps."""
     rollout_policy: Annotated[str, names_row("sc.rollout_policy", CONTROLS), Needs(("sc.update",))] = "pi"
-    """mu in imagination: the agent's policy, epsilon-uniform, without the first real action, or the real actions."""
+    """mu: pi; epsilon, mixed with uniform; avoid_first, never the first real action; original, the real actions."""
     rollout_ratio: Annotated[float, Field(gt=0, le=MOST), Needs(("sc.update",))] = 1.0
     """Imagined rollouts per state of the batch."""
     loss: Annotated[Literal["cross_entropy", "distributional"], Needs(("sc.update",))] = "cross_entropy"

@@ -104,7 +104,7 @@ def test_episodes_that_are_cut_are_still_running():
 
 
 def test_one_player_makes_all_moves_and_has_all_rewards():
-    # rewards 1 + 2 + 3, and then the environment truncates; or 1 + 2, and the arena cuts
+    # rewards 1 + 2 + 3, and then the environment truncates; or 1 + 2, and the match cuts
     env = probe_envs.counting(limit=3)
     played = results(env, always(0), num=4)
     np.testing.assert_array_equal(played.episode_return, 6)
