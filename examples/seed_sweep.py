@@ -21,7 +21,7 @@ def final_return(metrics: dict[str, jax.Array]) -> jax.Array:
 
 def main() -> None:
     """Print returns by seed, then by seed and weight."""
-    config = load("catch", ["train.env_steps=16_000", "sc.update=direct"])
+    config = load("catch", ["train.env_steps=8_000", "sc.update=direct"])
     train = make_train(config)
     keys = jax.vmap(jax.random.key)(jnp.arange(SEEDS))
 

@@ -20,7 +20,7 @@ def test_levels_are_written_and_drawn(tmp_path: Path, capsys) -> None:
     assert grids.shape == (30, 10, 10)
     assert len({grid.tobytes() for grid in grids}) == 30
     with Image.open(sheet) as picture:
-        assert picture.size == (10 * 84 + 4, 2 * 84 + 4)  # 20 levels of 80 pixels
+        assert picture.size == (5 * 164 + 4, 4 * 164 + 4)  # 20 levels of 160 pixels
     assert capsys.readouterr().out == f"wrote {out} and {sheet}\n"
     # the same levels as text
     text = tmp_path / "levels.txt"

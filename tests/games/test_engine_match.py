@@ -1,5 +1,6 @@
 """Matches against engines that are scripts: side by side as one at a time, and engines that fail."""
 
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -154,7 +155,7 @@ def test_an_engine_that_is_not_installed_is_one_line(run, tmp_path, capsys) -> N
 
 def test_an_agent_is_an_engine(run, capsys, monkeypatch) -> None:
     commands = "boardsize 5", "play b c3", "2 genmove w", "play w c3", "final_score", "quit", "name"
-    monkeypatch.setattr(sys, "stdin", commands)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(commands).encode())))
     assert main(["gtp", str(run), "--agent", "1"]) == 0
     said = capsys.readouterr().out.split("\n\n")
     assert [said[i] for i in (0, 1, 3, 5, 6)] == ["= ", "= ", "? illegal move", "= ", ""]
