@@ -472,7 +472,7 @@ def outputs(model, params, e, rollout):
 def test_sc_loss_equals_the_slow_reference(option):
     """On the rollouts of the named imagination policy, whose draws have tests of their own."""
     config, model, _, state = make(sc={"update": "direct", **option})
-    batch, hyper = batch_of(jax.random.key(4)), hyper_of(config, epsilon=0.5, latent_noise=0.2)
+    batch, hyper = batch_of(jax.random.key(4)), hyper_of(config, rollout_epsilon=0.5, latent_noise=0.2)
     run = jax.jit(lambda *args: (sc_loss_of(config, model)(*args), imagined(config, model, *args)))
     total, (index, rho, reward, out, v) = plain(run(state.params, batch, KEY, hyper))
     cfg, discount, valid = config.sc, np.asarray(batch.discount), np.asarray(batch.obs.valid[:-1])
