@@ -17,7 +17,7 @@ DEAF = """
 import hashlib, os, threading
 from purejax_sc.runs import interrupts
 interrupts.install()
-for seconds in (0.2, 0.2, 1):
+for seconds in (0.2, 0.2, 1, 6):  # the last is needed where a busy machine delivers the third with the pair
     threading.Timer(seconds, os.kill, (os.getpid(), {number})).start()
 hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
 """
