@@ -143,8 +143,7 @@ def make_targets(
       The targets, the second moment of the advantages with this batch, metrics.
     """
     losses.check_batch(batch)
-    target = state.target
-    time_batch, valid = batch.obs.valid.shape, batch.obs.valid[:-1]
+    target, time_batch, valid = state.target, batch.obs.valid.shape, batch.obs.valid[:-1]
     e = flat(model.encode(target.encoder, batch.obs, batch.carry)[0])  # of all T + 1 states
     v = jnp.reshape(model.decode(model.root_value(target.root_value, e)), time_batch)
     logits = jnp.reshape(model.root_policy(target.root_policy, e), (*time_batch, -1))
@@ -179,8 +178,8 @@ def make_targets(
         adv_q = slope * (q - v[None]) / unit
         policy = losses.cmpo_sampled(actions, adv_q, log_prior.shape[-1], hyper.cmpo_clip)
         clipped = jnp.mean(jnp.abs(adv_q[:, :-1]) > hyper.cmpo_clip, axis=0)
-    beyond = (jnp.abs(transforms.signed_hyperbolic(value)) > cfg.atoms[-1]).astype(value.dtype)
-    means = {"rho": rho, "value_target": value, "value_clipped": beyond, "adv_clipped": clipped}
+    means = {"rho": rho, "value_target": value, "adv_clipped": clipped}
+    means["value_clipped"] = (jnp.abs(transforms.signed_hyperbolic(value)) > cfg.atoms[-1]).astype(value.dtype)
     metrics = {"sigma": sigma, "slope": slope} | {name: masked_mean(x, *masks.valid) for name, x in means.items()}
     return jax.tree.map(jax.lax.stop_gradient, (Targets(policy[:-1], value, adv / sigma), moment, metrics))
 

@@ -105,7 +105,7 @@ def load_params(name: str | Path, config: Config, spec: EnvSpec, rows: int, warn
     Row i gets those of agent i; beyond the last one the agents are counted from the first again.
     Raises RunError if they have another network, or were made for another spec.
     """
-    agents = load_agents(find_agent(name), warn)
+    agents = load_agents(name, warn)
     theirs, ours = _needs(agents.config, agents.spec), _needs(config, spec)
     for key in theirs | ours:
         if theirs.get(key) != ours.get(key):
