@@ -171,8 +171,8 @@ def test_every_column_of_the_metrics_is_explained(directory: Path) -> None:
     names = {*header.split(","), *(name for name in othello if not name.endswith(("_sum", "_count")))}
     names |= {"result_earlier", "episode_first_wins", "episode_solved", "episode_frames", "episode_score"}
     names |= {"lag_updates", "actors_waiting", "learner_waiting"}  # of games on the host
-    page = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8").partition("## What the columns say")[2]
-    cells = re.findall(r"^\| (`.*?) \|", page.partition("\n## ")[0], flags=re.MULTILINE)
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE)
     listed = [name for cell in cells for name in re.findall("`(.*?)`", cell)]
     assert sorted(listed) == sorted({re.sub(r"_\d+$", "_k", name) for name in names})
 
