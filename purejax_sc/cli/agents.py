@@ -67,22 +67,22 @@ def evaluate(
 @options.directory
 @options.overrides
 @options.agent("Seed of the run whose agent it is.")
-@options.number("--episodes", 8, "For the table.")
-@options.number("--max-steps", 2_500, "Cut longer episodes.")
+@options.number("--steps", 512, "Real steps of each environment.")
+@options.number("--envs", 8, "Environments played side by side.")
 @click.option("--depth", type=click.IntRange(1, 50), help="Imagined steps.  [default: steps of the model in training]")
 @click.option("--sampled", is_flag=True, help="Draw actions from the policy instead of taking the likeliest.")
 @click.option("--real-actions", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
-@options.seed("Of the episodes and of the samples.")
+@options.seed("Seed of the play.")
 def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **how: Any) -> None:
-    """Compare model rollouts of an agent of the run directory DIR, or a shipped one, with real episodes.
+    """Compare model rollouts of an agent of the run directory DIR, or a shipped one, with real play.
 
-    At every step of an episode the policy is rolled out over the learned model for K steps. The imagined rewards and
-    values are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
+    From every real step the policy is rolled out over the learned model for K steps. The imagined rewards and values
+    are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
     other: the self-consistency error. KEY=VALUE changes the environment, as for evaluate.
 
     Nothing is written. In two-player games the agent plays both sides.
     """
-    with work("--episodes or --max-steps"):
+    with work("--steps or --envs"):
         from purejax_sc.evaluation import model_rollouts
 
         chosen = model_rollouts.ImaginationOptions(**how)

@@ -73,10 +73,10 @@ def print_diagnosis(report: dict[str, Any]) -> None:
     if not report["chosen"]:
         return
     click.echo()
-    rows = [("", "value lost", "gain", "over the row above", "not greedy's")]
+    rows = [("", "value lost", "gain", "over the row above")]
     for name, policy in report["chosen"].items():
         gains = _estimate(policy["over_greedy"]), _estimate(policy["over_last"])
-        rows.append((name, _number(policy["lost"]["mean"]), *gains, _number(policy["other"]["mean"])))
+        rows.append((name, _number(policy["lost"]["mean"]), *gains))
     print_table(rows)
     spread = f"the {len(report['seeds'])} seeds" if len(report["seeds"]) > 1 else "the states of the only seed"
     states, oracle = f"{report['choices']} states", f"{report['oracle']} simulations over the environment"
@@ -91,9 +91,7 @@ def print_imagination(report: dict[str, Any], meanings: dict[str, str]) -> None:
     print_table([("k", *(name.replace("_", " ") for name in report["by_k"])), *(tuple(row) for row in rows)])
     click.echo()
     print_table([(f"{name.replace('_', ' ')}:", text) for name, text in meanings.items()])
-    ended = "ended by a limit of time, for what follows which root values stand"
-    cut = f"; {report['cut']} {ended}" if report["cut"] else ""
-    click.echo(f"means over {report['steps']} steps of {report['episodes']} episode(s){cut}")
+    click.echo(f"means over {report['steps']} steps of {report['envs']} environments")
     if report["two_player"]:
         click.echo("the agent plays both sides: values count for the player to move, rewards for the one who moved")
     if report["depth"] > report["trained_depth"]:
