@@ -178,8 +178,8 @@ def study(
 def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None, quiet: bool) -> None:
     """Run the paper's tabular study: all methods on random MDPs, with curves, paired scores and figures.
 
-    KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=policy. A comma list sweeps a rate, as in
-    alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods. `purejax-sc keys tabular` explains each KEY.
+    KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=policy; updates=none,dyna,direct chooses methods.
+    `purejax-sc keys tabular` explains each KEY.
     """
     directory = out or Path("runs") / f"tabular_{task}"
     with work("--seeds, or give fewer values at once", all_cores=True):

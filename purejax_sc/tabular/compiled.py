@@ -1,4 +1,4 @@
-"""All methods, swept values and seeds of one task as one compiled program.
+"""All methods and seeds of one task as one compiled program.
 
 Axes: N seeds (an MDP, tables and a stream of data each), V variants (the same MDP, tables and stream for all).
 """
@@ -58,7 +58,7 @@ class Curves(NamedTuple):
 
 
 class Method(NamedTuple):
-    """Name of a variant. setting: swept values and noise, as in `alpha_sc=0.3`; may be empty."""
+    """Name of a variant. setting: of the noise study, as in `value_sigma=8`; else empty."""
 
     task: str
     model: str
