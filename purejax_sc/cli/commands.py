@@ -32,15 +32,15 @@ def cli(context: click.Context) -> None:
 @cli.command()
 @click.argument("config")
 @options.overrides
-@options.number("--seeds", 1, "Seeds, from `seed` upwards.")
+@options.number("--seeds", 1, "Number of seeds, from `seed` upwards.")
 @options.out("Run directory.  [default: runs/<name of CONFIG>]")
-@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run directory, if there is one.")
+@click.option("--resume", is_flag=True, help="Resume from the newest checkpoint of the run directory, if there is one.")
 @click.option("--force", is_flag=True, help="Replace the run directory if it exists.")
-@options.path("--init-from", "Begin with the parameters of another run, seed by seed, or of an agent.", metavar="DIR")
+@options.path("--init-from", "Start from the parameters of another run, seed by seed, or of an agent.", metavar="DIR")
 @options.placement
-@click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
+@click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: address of the first.")
 @click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
-@click.option("--process-id", type=click.IntRange(0), help="Which one this is, from 0.")
+@click.option("--process-id", type=click.IntRange(0), help="Index of this process, from 0.")
 @click.option("--track", is_flag=True, help="Also send every log point to Weights & Biases.")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration, and exit.")
 @options.quiet
@@ -101,10 +101,10 @@ def train(
 @cli.command()
 @click.argument("config")
 @click.argument("settings", nargs=-1, metavar="[KEY=A,B,...]...")
-@options.number("--seeds", 1, "Seeds of each setting.")
+@options.number("--seeds", 1, "Number of seeds for each setting.")
 @options.out("New directory.  [default: runs/sweep_<name of CONFIG>]")
 @options.placement
-@click.option("--resume", is_flag=True, help="Go on with the sweep in the directory, with more seeds or settings, too.")
+@click.option("--resume", is_flag=True, help="Resume the sweep in the directory, also with more seeds or settings.")
 @options.quiet
 def sweep(
     config: str, settings: tuple[str, ...], seeds: int, out: Path | None, placement: Any, resume: bool, quiet: bool
@@ -128,13 +128,15 @@ def sweep(
 
 @cli.command()
 @click.argument("name", metavar="NAME|FILE")
-@click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True, help="Of it all.")
-@click.option("--seeds", type=click.IntRange(1), help="Seeds of each arm.  [default: those of the study]")
-@click.option("--envs", callback=options.names, help="Only these environments, with commas between them.")
-@click.option("--arms", callback=options.names, help="Only these arms, with commas between them.")
-@options.out("Directory, new or of this study.  [default: runs/study_NAME]")
+@click.option(
+    "--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True, help="Scale of the study."
+)
+@click.option("--seeds", type=click.IntRange(1), help="Number of seeds for each arm.  [default: that of the study]")
+@click.option("--envs", callback=options.names, help="Only these environments, separated by commas.")
+@click.option("--arms", callback=options.names, help="Only these arms, separated by commas.")
+@options.out("Study directory, new or existing.  [default: runs/study_NAME]")
 @options.placement
-@click.option("--cluster", metavar="ADDRESS", help="Let the workers of this Dask scheduler train.")
+@click.option("--cluster", metavar="ADDRESS", help="Train on the workers of this Dask scheduler.")
 @options.quiet
 def study(
     name: str,
@@ -172,7 +174,7 @@ def study(
 @cli.command()
 @click.argument("task", type=click.Choice(["evaluation", "control", "noise", "all"]))
 @options.overrides
-@options.number("--seeds", 30, "MDPs, from `seed` upwards.")
+@options.number("--seeds", 30, "Number of MDPs, from `seed` upwards.")
 @options.out("New directory.  [default: runs/tabular_<TASK>]")
 @options.quiet
 def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None, quiet: bool) -> None:
@@ -228,7 +230,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
 
 @cli.command()
 @click.argument("pattern", default="")
-@click.option("--markdown", is_flag=True, help="As the page docs/keys.md.")
+@click.option("--markdown", is_flag=True, help="Print in Markdown, as in docs/keys.md.")
 def keys(pattern: str, markdown: bool) -> None:
     """Show the keys with PATTERN in their name or meaning: what they mean, and what they take.
 

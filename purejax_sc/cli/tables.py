@@ -47,12 +47,9 @@ def print_evaluation(report: dict[str, Any]) -> None:
     policies = report["policies"]
     total = len(report["seeds"]) * report["episodes"]
     metrics = list(next(iter(policies.values()))["metrics"])
-    games = any("against_greedy" in policy for policy in policies.values())
-    rows = [("", "mean return", "IQM", "steps", "cut", *metrics, *(("against greedy",) if games else ()))]
+    rows = [("", "mean return", "IQM", "steps", "cut", *metrics)]
     for name, policy in policies.items():
-        own = [_estimate(policy["metrics"][metric]) for metric in metrics]
-        if games:
-            own.append(_estimate(policy["against_greedy"]) if "against_greedy" in policy else "-")
+        own = (_estimate(policy["metrics"][metric]) for metric in metrics)
         scores = (_estimate(policy["return"]), _estimate(policy["return"], "iqm"), _number(policy["length"]))
         rows.append((name, *scores, f"{policy['cut']} of {total}", *own))
     print_table(rows)
