@@ -102,7 +102,7 @@ def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **ho
 @options.path("--render", "Draw the first 20 levels to this .png.")
 @options.quiet
 def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: Path | None, quiet: bool) -> None:
-    """Generate Sokoban levels, see that their solutions solve them, and write them to a file.
+    """Generate Sokoban levels and write them to a file.
 
     KEY=VALUE changes a constant of the generator, as in depth=100 or split=test; file=levels.txt converts a file
     instead. Training reads a file with levels.file=FILE.

@@ -196,17 +196,10 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="[LABEL=]DIR...")
-@click.option(
-    "--aggregate",
-    type=click.Choice(["mean", "iqm"]),
-    default="mean",
-    show_default=True,
-    help="Mean or interquartile mean over seeds, for the curves.",
-)
 @options.out(
     "Image to write; the table goes beside it, with the suffix .csv.", default="compare.png", show_default=True
 )
-def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
+def plot(runs: tuple[str, ...], out: Path) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
@@ -221,7 +214,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
     with refusals():
         from purejax_sc.results import compare
 
-        comparison = compare.plot(runs, out, aggregate)
+        comparison = compare.plot(runs, out)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)

@@ -23,10 +23,6 @@ from purejax_sc.results.curves import Curves, area, final_returns, first_known, 
 from purejax_sc.results.files import RunError, check_writable, replace_files, to_csv
 
 ALL_TASKS = "all"  # the environment of a row over all tasks
-AGGREGATES: dict[str, tuple[str, statistics.Statistic]] = {
-    "mean": ("mean", statistics.mean),
-    "iqm": ("interquartile mean", statistics.iqm),
-}
 SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps
 
 
@@ -69,11 +65,11 @@ class Comparison(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Comparison:
+def plot(arguments: Sequence[str], out: Path) -> Comparison:
     """Compare the runs `DIR` or `LABEL=DIR`, draw them into `out` and write the table beside it, as .csv.
 
     The suffix of `out` is a file format of matplotlib. Files that this command did not write are never replaced.
-    aggregate: "mean" or "iqm", drawn over seeds. Raises RunError before it writes anything.
+    Raises RunError before it writes anything.
     """
     form, table = out.suffix.removeprefix(".").lower(), out.with_suffix(".csv")
     for path in (out, table):
@@ -83,29 +79,29 @@ def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Compar
         raise RunError(f"{out} or {table} exists and is not of this command: choose another --out")
     comparison = compare(read_runs(arguments))
     rows = [comparison.rows[0].keys(), *([_cell(x) for x in row.values()] for row in comparison.rows)]
-    replace_files({out: plots.encode(draw(comparison, aggregate), form), table: to_csv(rows)})
+    replace_files({out: plots.encode(draw(comparison), form), table: to_csv(rows)})
     return comparison
 
 
-def draw(comparison: Comparison, aggregate: str) -> Figure:
-    """Draw a panel per task, and one over all tasks for the methods found on each. aggregate: one of `AGGREGATES`."""
-    tasks, methods, (name, statistic) = comparison.tasks, comparison.methods, AGGREGATES[aggregate]
+def draw(comparison: Comparison) -> Figure:
+    """Draw a panel per task, and one over all tasks for the methods found on each."""
+    tasks, methods = comparison.tasks, comparison.methods
     figure, axes = plots.panels(len(tasks) + bool(methods))
     labels = dict.fromkeys(label for task in tasks for label in task.runs)
     colors = {label: plots.color(i) for i, label in enumerate(labels)}
     for task, panel in zip(tasks, axes, strict=False):
         for label, run in task.runs.items():
-            plots.draw_curves(panel, run.curves, label, colors[label], statistic)
+            plots.draw_curves(panel, run.curves, label, colors[label])
         plots.over_steps(panel)
         panel.set(title=plots.label(task.env), ylabel=plots.RETURN)
     for label in methods:
         strata = on_scales(tasks, [over_shares(task, label) for task in tasks])
-        interval = statistics.stratified_interval(strata, statistic, resamples=statistics.DRAWN_RESAMPLES)
-        plots.draw_band(axes[-1], SHARES, statistic(*strata, axis=0), interval, label, colors[label])
+        interval = statistics.stratified_interval(strata, resamples=statistics.DRAWN_RESAMPLES)
+        plots.draw_band(axes[-1], SHARES, statistics.mean(*strata), interval, label, colors[label])
     if methods:
         axes[-1].set(title="all environments", xlabel="share of the common range", ylabel="normalised return")
     runs = [run.curves for task in tasks for run in task.runs.values()]
-    plots.finish(figure, axes, runs, centre=name)
+    plots.finish(figure, axes, runs)
     return figure
 
 

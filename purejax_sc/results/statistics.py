@@ -98,10 +98,10 @@ def median_interval(x: np.ndarray) -> Interval | None:
     return ordered[j - 1], ordered[-j]
 
 
-def curve_interval(curves: np.ndarray, statistic: Statistic = mean) -> Interval | None:
-    """Bootstrap interval [points] of a statistic of learning curves [seeds, points], NaN where a seed is missing."""
+def curve_interval(curves: np.ndarray) -> Interval | None:
+    """Bootstrap interval [points] of the mean of learning curves [seeds, points], NaN where a seed is missing."""
     complete = np.isfinite(curves).all(axis=0)
-    interval = stratified_interval((curves[:, complete],), statistic, DRAWN_RESAMPLES)
+    interval = stratified_interval((curves[:, complete],), resamples=DRAWN_RESAMPLES)
     if interval is None:
         return None
     low, high = np.full((2, curves.shape[1]), np.nan)

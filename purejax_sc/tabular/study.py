@@ -70,7 +70,6 @@ def _write(out: Path, results: Sequence[TaskResult], options: TabularOptions, co
         "options": options.model_dump(mode="json"),
         "seeds": results[0].seeds,
         "confidence": CONFIDENCE,
-        "programs": [_speed(result) for result in results],
         "methods": scores,
     }
     text = json.dumps(summary, indent=1, allow_nan=False)
@@ -171,16 +170,6 @@ def _duel(mine: np.ndarray, theirs: np.ndarray, higher: bool) -> dict[str, Any]:
         with np.errstate(invalid="ignore"):  # both may have diverged
             duel[name] = {"difference": _statistics(x - y), "wins": int(better.sum()), "of": len(better)}
     return duel
-
-
-def _speed(result: TaskResult) -> dict[str, Any]:
-    return {
-        "task": result.methods[0].task,
-        "methods": len(result.methods),
-        "compile_seconds": result.curves.compile_seconds,
-        "run_seconds": result.curves.run_seconds,
-        "iterations_x_replicas_per_second": result.curves.rate,
-    }
 
 
 def curves_csv(results: Sequence[TaskResult]) -> str:
