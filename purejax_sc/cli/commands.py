@@ -256,16 +256,6 @@ def main(args: Sequence[str] | None = None) -> int:
     except Stopped as error:
         return fail(error.format_message(), error.status)
     except click.ClickException as error:
-        return fail(f"{error.format_message()}{_as_setting(error, args or sys.argv[1:])}", error.exit_code)
+        hint = " Settings are written KEY=VALUE, without dashes." if isinstance(error, click.NoSuchOption) else ""
+        return fail(f"{error.format_message()}{hint}", error.exit_code)
     return 0
-
-
-def _as_setting(error: click.ClickException, args: Sequence[str]) -> str:
-    """Suggest a setting for an unknown option: hyper.sc_weight=1 for `--hyper.sc_weight 1`."""
-    if not isinstance(error, click.NoSuchOption) or error.possibilities or error.ctx is None:
-        return ""
-    if not {"overrides", "settings"} & {parameter.name for parameter in error.ctx.command.params}:
-        return ""
-    name = error.option_name.lstrip("-").replace("-", "_")
-    value = (" ".join(args).partition(error.option_name)[2].replace("=", " ").split() or ["VALUE"])[0]
-    return f" Settings have no dashes: did you mean {name}={value}?"

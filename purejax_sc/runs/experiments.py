@@ -38,12 +38,7 @@ class Arm(NamedTuple):
     config: Config
 
 
-class Outcome(NamedTuple):
-    """Outcome of a job: the summaries of its runs, or the reason for which it failed."""
-
-    job: Job
-    summaries: list[dict[str, Any]]
-    reason: str | None = None
+Outcome = tuple[Job, str | None]  # a job that was done, and the reason for which it failed, if it did
 
 
 class Results(NamedTuple):
@@ -109,7 +104,7 @@ def plan(out: Path, arms: Sequence[Arm], num_seeds: int, session: Session) -> li
 
 
 def carry_out(jobs: Sequence[Job], session: Session) -> Iterator[Outcome]:
-    """Do jobs one after the other, and yield the outcome of each. One that fails does not stop the others.
+    """Do jobs one after the other, and yield the outcome of each. A failure does not stop the others.
 
     Raises KeyboardInterrupt when the process is asked to stop, after a checkpoint.
     """
@@ -120,17 +115,18 @@ def carry_out(jobs: Sequence[Job], session: Session) -> Iterator[Outcome]:
         rows = sum(len(run.seeds) for run in job)
         session.say(f"program {number + 1} of {len(jobs)}{until}: {job[0].config.env}, {names}: {rows} row(s)")
         begin = time.perf_counter()
-        yield do(job, session)
+        yield job, do(job, session)
         spent, done, left = spent + time.perf_counter() - begin, done + env_steps(job), left - env_steps(job)
 
 
-def do(job: Job, session: Session) -> Outcome:
-    """Train the runs of a program, or resume them."""
+def do(job: Job, session: Session) -> str | None:
+    """Train the runs of a program, or resume them. Return the reason for which that failed, None if it did not."""
     try:
-        return Outcome(job, fit(job, session))
+        fit(job, session)
     except (ConfigError, RunError, MemoryError) as error:
         session.say(str(error))
-        return Outcome(job, [], str(error))
+        return str(error)
+    return None
 
 
 def read(out: Path, arm: Arm) -> Results | None:

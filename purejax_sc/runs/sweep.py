@@ -64,9 +64,9 @@ def sweep(
     with experiments.directory(out, resume, experiments.RUNS):
         jobs = experiments.plan(out, [setting.arm for setting in settings], num_seeds, session)
         write_config(out, settings[0].config)
-        for outcome in experiments.carry_out(jobs, session):
-            if outcome.reason and not (out / experiments.RUNS).exists():
-                raise RunError(outcome.reason)
+        for _, reason in experiments.carry_out(jobs, session):
+            if reason and not (out / experiments.RUNS).exists():
+                raise RunError(reason)
             _write(out, settings, session.command)
         return _write(out, settings, session.command)
 

@@ -33,7 +33,7 @@ def carry_out(jobs: Sequence[Job], client: Any, say: Callable[[str], None]) -> I
         reason = str(future.exception()) if future.status == "error" else None
         future.release()  # else the end of a worker that did it would have it done again
         say(f"{known[future][0].out}: {reason or 'done'}")
-        yield Outcome(known[future], [], reason)
+        yield known[future], reason
 
 
 def as_tree(job: Job) -> list[Any]:
@@ -43,6 +43,6 @@ def as_tree(job: Job) -> list[Any]:
 
 def work(tree: list[Any]) -> None:
     """Do a job, on a worker. Its results are files. Raises RunError with the reason for which it failed."""
-    reason = do([Run(from_tree(config), seeds, Path(out)) for config, seeds, out in tree], Session()).reason
+    reason = do([Run(from_tree(config), seeds, Path(out)) for config, seeds, out in tree], Session())
     if reason:
         raise RunError(reason)

@@ -55,10 +55,9 @@ def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | Non
         replace_file(out / NOTE, _note(study, session.command))
         failed: dict[str, str] = {}
         here = experiments.carry_out(jobs, session)
-        for number, outcome in enumerate(cluster.carry_out(jobs, client, session.say) if client else here):
-            if outcome.reason is not None:
-                runs = (run.out.parent for run in outcome.job)
-                failed |= {f"{run.parent.name}/{run.name}": outcome.reason for run in runs}
+        for number, (job, reason) in enumerate(cluster.carry_out(jobs, client, session.say) if client else here):
+            if reason is not None:
+                failed |= {f"{run.out.parent.parent.name}/{run.out.parent.name}": reason for run in job}
             _write(study, out, session.command, failed, len(jobs) - number - 1)
         if study.file.tabular:
             _run_tabular(study, out / TABULAR, session)

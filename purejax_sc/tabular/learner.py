@@ -1,8 +1,7 @@
 """One iteration of the tabular algorithm: act, learn from transitions, plan (paper section 3.1).
 
-Functions are for one learner; `vmap` adds seeds, methods and step sizes. S states, A actions, K planning steps.
-Methods differ in numbers only (`Variant`): the gates of `UPDATES`, and step sizes, which are zero for what a method
-does not do. So all methods are one program.
+Functions are for one learner; `vmap` adds seeds and methods, which differ in numbers only (`Variant`). S states,
+A actions, K planning steps.
 
     act       pi: fixed (evaluation), or eps-greedy in q = r + discount P v of the learned tables (control)
     sample    a batch of real transitions
@@ -142,26 +141,20 @@ def equivalence_errors(q: Array, v: Array, pi: Array, batch: Batch, at_sa: Array
 
 
 def planning_gradient(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
-    """Differentiate `planning_loss` with respect to the tables. pi [S, A] is a constant.
+    """Differentiate `planning_loss` with respect to the tables. pi [S, A] is a constant."""
 
-    Automatic down to the chain that pi induces; from there with dP_pi/dp = pi P (1 - P), which reads P once.
-    """
-    P = jax.nn.softmax(tables.p)
-    chain = induce(tables, P, pi)
-    slope = jax.grad(planning_loss)(chain, pi, variant.gates, variant.discount, terms)
-    mean = jnp.einsum("sat,st->sa", P, slope.P)
-    p = pi[:, :, None] * P * (slope.P[:, None] - mean[:, :, None])
-    return Tables(slope.v, pi * slope.r[:, None], p)
+    def loss(tables: Tables) -> Array:
+        chain = induce(tables, jax.nn.softmax(tables.p), pi)
+        return planning_loss(chain, pi, variant.gates, variant.discount, terms)
+
+    return jax.grad(loss)(tables)
 
 
 def planning_update(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
     """Take one step down the planning loss, all tables at once (the paper does not give an order)."""
     slope = planning_gradient(tables, pi, variant, terms)
-    return Tables(
-        tables.v - variant.plan_v * slope.v,
-        tables.r - variant.plan_r * slope.r,
-        tables.p - variant.plan_p * slope.p,
-    )
+    rates = variant.plan_v, variant.plan_r, variant.plan_p
+    return Tables(*(x - rate * dx for x, rate, dx in zip(tables, rates, slope, strict=True)))
 
 
 def act(tables: Tables, pi: Array, variant: Variant, control: bool) -> Array:
