@@ -1,7 +1,6 @@
-"""The command line. Every mistake of a user ends in one line on stderr and exit status 2, without a traceback.
+"""The command line. Every mistake of a user ends in one line on stderr and exit status 2.
 
-A command is its options, and one call of what does the work. Libraries are imported inside the commands that need
-them, so that `--help` is quick.
+Libraries are imported inside the commands that need them, so that `--help` is quick.
 """
 
 import sys
@@ -151,8 +150,8 @@ def study(
 ) -> None:
     """Make a figure of the paper: train its arms, judge its claims, and write a page about it.
 
-    Studies: fig2a, fig2b, fig3a, fig3b, fig3c, fig4a, fig4b, fig5, unroll, minatar, smoke; or a file of your own. What
-    is done is never done again: the same command resumes, also with more seeds or arms.
+    Studies: fig2a, fig2b, fig3a, fig3b, fig3c, fig4a, fig4b, fig5, unroll, minatar, smoke; or a file of your own. The
+    same command resumes, also with more seeds or arms.
     """
     suffix = "" if size == "laptop" else f"_{size}"
     directory = out or Path("runs") / f"study_{Path(name).stem}{suffix}"

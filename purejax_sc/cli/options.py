@@ -101,7 +101,7 @@ def chosen_searches(
     search_temperature: float | None,
     dynamics: str | None,
 ) -> tuple[Any, ...]:
-    """Return the `SearchOptions` of a command line; what only a search heeds is refused without one."""
+    """Return the `SearchOptions` of a command line. Options of a search are refused without one."""
     if not simulations and (search, search_temperature, dynamics) != (None,) * 3:
         raise click.UsageError("options of a search need --simulations: add --simulations 50, or leave them out")
     from purejax_sc.agent.search import SearchOptions

@@ -9,18 +9,16 @@ import click
 
 
 def print_methods(methods: Sequence[dict[str, Any]]) -> None:
-    """One line per method: the score that its task is judged by, the median of its difference from Dyna, and wins."""
+    """One line per method: its score, the median of its difference from Dyna, and wins."""
     names = ("task", "model", "update", "setting", "score", "median", "mean", "less Dyna", "wins", "lost")
     rows: list[tuple[str, ...]] = [names]
     for method in methods:
-        metric, scores = next(iter(method["metrics"].items()))
-        name = method["judged_by"]
-        words = (*(method[key] for key in ("task", "model", "update", "setting")), f"{metric}, {name}")
-        against = method["against"].get("dyna")
+        (metric, scores), name = next(iter(method["metrics"].items())), method["judged_by"]
         duel = ("-", "")
-        if against:
-            found = against[metric][name]
+        if "dyna" in method["against"]:
+            found = method["against"]["dyna"][metric][name]
             duel = _estimate(found["difference"], "median"), f"{found['wins']}/{found['of']}"
+        words = (*(method[key] for key in ("task", "model", "update", "setting")), f"{metric}, {name}")
         numbers = (_estimate(scores[name], "median"), _number(scores[name]["mean"]))
         rows.append((*words, *numbers, *duel, str(method["diverged"])))
     print_table(rows)
@@ -59,7 +57,7 @@ def print_evaluation(report: dict[str, Any]) -> None:
 
 
 def print_diagnosis(report: dict[str, Any]) -> None:
-    """One line per depth of the model, then what it says of actions, then one per way to choose them."""
+    """Three tables: errors by model step, scores of action values, and value lost by each policy."""
     names = list(report["by_depth"])
     said = ([_number(x["mean"]) for x in report["by_depth"][name]] for name in names)
     steps = map(str, range(1, report["depth"] + 1))

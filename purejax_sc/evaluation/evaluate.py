@@ -33,11 +33,10 @@ Say = Callable[[str], None]
 class EvaluationOptions(NamedTuple):
     """Evaluation settings. Python values: static.
 
-    episodes:    N, of each seed and each way to act.
+    episodes:    N, of each seed and each way to act.   seed: of the evaluation's own random numbers.
     max_steps:   longer episodes are cut there. Atari's customary limit is 108,000 frames of 4 per step.
     searches:    ways to search, see `search_names`; duplicates count once.
-    temperature: of the samples: below 1 likely actions become likelier.
-    seed:        of the evaluation's own random numbers.
+    temperature: of the sampled policy: below 1 likely actions become likelier.
     """
 
     episodes: int = 32
@@ -101,9 +100,8 @@ def evaluate_agents(
     """Play with every agent greedily, by sampling its policy and by each search.
 
     Two-player games are played against uniformly random moves, each side first in half of them; a return is then 1, 0
-    or -1 to the agent.
-    All ways to act get the same random numbers, so that they can be compared in pairs.
-    The result of a seed does not depend on which others are evaluated with it.
+    or -1 to the agent. All ways to act get the same random numbers, so that they can be compared in pairs. The result
+    of a seed does not depend on which others are evaluated with it.
 
     env: replaces the one that `agents.config.env` names. Returns a tree ready for JSON, whose `policies` holds a
     summary (see `summarise`) by way to act. Raises RunError for a search that the environment does not allow.

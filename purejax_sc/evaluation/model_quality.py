@@ -1,9 +1,9 @@
 """Quality of the learned model for planning, measured in real states: what `evaluate --diagnose` reports.
 
-By depth: the model is unrolled along the actions really taken, and its outputs after k steps are compared with those of
-the root heads at the state really reached. By action: each action of sampled states is really taken, and r + gamma v of
-the model's first step is compared with the real one. By choice: the value that the greedy policy and searches lose by
-their actions, as an oracle sees it. The oracle is a search over the environment of every legal action.
+By depth: outputs of the model k steps along the actions really taken, compared with the root heads at the state really
+reached. By action: r + gamma v of one model step, compared with that of the real step, for the actions of sampled
+states. By choice: the value that the greedy policy and searches lose, judged by an oracle, which is a search over the
+environment that considers every legal action.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,11 +44,10 @@ Say = Callable[[str], None]
 class DiagnosisOptions(NamedTuple):
     """Sizes of the samples. Python values: static.
 
-    steps, envs: of real play by sampling the policy, for each seed.   seed: of the play.
+    steps, envs: of real play with the sampled policy, for each seed.   seed: of the play.
     depth:       model steps; None for twice as many as in training.
     states:      in which all legal actions are tried, or `actions` random ones where there are more.
-    searches:    whose choices are judged.   choices: states in which they choose.
-    oracle:      simulations of the oracle, at least as many as there are legal actions.
+    searches:    to be judged in `choices` states by an oracle of `oracle` simulations, at least one per legal action.
     """
 
     steps: int = 192
@@ -153,7 +152,7 @@ def _over_seeds(values: np.ndarray) -> dict[str, Any]:
 def by_depth(
     model: Model, params: Params, spec: EnvSpec, played: Trajectory, config: Config, depth: int
 ) -> dict[str, Array]:
-    """Compare the model with real states k = 1 .. depth steps on. Return means [depth] of `MEASURES`.
+    """Compare the model with real states k = 1 .. depth steps later. Return means [depth] of `MEASURES`.
 
     NaN where nothing counts (`losses.unroll_masks`). `illegal_mass` is of the policy that a search uses
     (`auxiliary.masked_policy`), `policy_kl` of the unmasked one.
@@ -189,7 +188,7 @@ def by_depth(
 def try_actions(
     env: Env, model: Model, params: Params, played: Trajectory, key: Key, config: Config, options: DiagnosisOptions
 ) -> Actions:
-    """Take legal actions of `options.states` sampled states, each on its own, in the environment and in the model."""
+    """Take legal actions of `options.states` sampled states in the environment and in the model."""
     key_states, key_actions, key_env = jax.random.split(key, 3)
     here = _sample_states(key_states, played, played.obs.valid, options.states)
     order = jnp.where(here.obs.legal, jax.random.uniform(key_actions, here.obs.legal.shape), 1.0)  # legal ones first

@@ -1,7 +1,6 @@
 """Trained agents as players of whole episodes: by policy, or by a search over the model or the environment.
 
-The environment is a perfect model: each step of the tree is a real one, and the agent's root heads evaluate every node.
-The difference between the two searches is what a better model could gain.
+In a search over the environment each step of the tree is a real one, and the root heads evaluate every node.
 """
 
 from collections.abc import Callable

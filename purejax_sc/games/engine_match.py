@@ -30,8 +30,8 @@ Say = Callable[[str], None]
 class Game:
     """One game. An even number gives Black to the agent.
 
-    won: by the agent; None while the game goes on, and where it does not count.
-    ended: "passes", "limit", and of the engine "resignation" or "illegal move", which does not count; else empty.
+    won:   by the agent; None while the game goes on, and after an illegal move, which does not count.
+    ended: "passes", "limit", or of the engine "resignation" or "illegal move"; empty while it goes on.
     score: by area with all stones alive, as in "B+3.5".
     """
 
@@ -138,10 +138,7 @@ def play_games(
 
 
 class Round:
-    """Games side by side, with an engine for each. The agent moves when all engines have; no game depends on another.
-
-    There may be more boards than games.
-    """
+    """Games side by side, with an engine for each. The agent moves when all engines have."""
 
     def __init__(
         self,
@@ -215,14 +212,12 @@ class Round:
         for i, (game, _) in enumerate(self._tables):
             passed = game.moves[-2:] == [self._size**2] * 2
             if not game.ended and (passed or len(game.moves) >= MOVES_PER_POINT * self._size**2):
-                self._end(i, "passes" if passed else "limit", self._score(i)[0] == "BW"[game.colour])
+                won = score(self._position.board[i], GO_KOMI)[0] == "BW"[game.colour]
+                self._end(i, "passes" if passed else "limit", won)
 
     def _end(self, i: int, ended: str, won: bool | None) -> None:
         game = self._tables[i][0]
-        game.ended, game.won, game.score = ended, won, self._score(i)
-
-    def _score(self, i: int) -> str:
-        return score(self._position.board[i], GO_KOMI)
+        game.ended, game.won, game.score = ended, won, score(self._position.board[i], GO_KOMI)
 
 
 def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -32,10 +32,7 @@ def open_game(name: str, seed: int | None, say: Say) -> "TerminalGame":
 
 
 def move_names(spec: EnvSpec, env: str) -> list[str]:
-    """Return the name of each action: a column such as 4, or a point such as D4 and what there is beside the board.
-
-    Raises RunError for a game whose moves are neither points nor columns.
-    """
+    """Return the name of each action: a column such as 4, a point such as D4, pass or swap. Raises RunError."""
     if spec.two_player and len(spec.obs_shape) == 3 and spec.obs_shape[1] <= len(COLUMNS):
         height, width, _ = spec.obs_shape
         points = [vertex(action, width) for action in range(width**2)] if height == width else []
@@ -101,7 +98,7 @@ class TerminalGame:
         say(HELP)
 
     def _opinion(self, found: SearchResult) -> str:
-        """Describe a move, the chance to win that the agent sees for who makes it, and what else it considers."""
+        """Describe a move, the agent's estimated chance to win, and other moves that it considers."""
         best, weights = int(found.action), np.asarray(found.weights)
         others = [x for x in np.argsort(-weights, stable=True) if x != best and weights[x] >= 0.01]
         considered = ", ".join(f"{self.names[x]} {weights[x]:.0%}" for x in [best, *others][:SHOWN])

@@ -1,12 +1,8 @@
 """Runs side by side: on common ranges of steps and scales, with aggregates over seeds and environments.
 
-A run is given as `DIR` or `LABEL=DIR` and belongs to a task and a method. The task is its environment: `env` of its
-config.yaml, with those `env_options` that are not at their defaults. The method is its label, or else the name of the
-directory. Runs of one label on several tasks are one method; directories of one label on one task are one run, each
-with seeds of its own.
-
-On each task scores count over the range of environment steps in which every seed of every run there has a curve, so up
-to the end of the shortest run.
+A run is given as `DIR` or `LABEL=DIR`. Its task is `env` of its config.yaml, with those `env_options` that are not at
+their defaults; its method is its label, or else the name of the directory. Directories of one label on one task are one
+run, each with seeds of its own. On each task scores count up to the end of the shortest run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,9 +25,8 @@ SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps
 class Run(NamedTuple):
     """The seeds of a method (`label`) on a task (`env`).
 
-    directory: where the seeds are: one directory, or several with blanks between them.
+    directory: one, or several with blanks between them.   end: environment steps of the longest one.
     curves:    of all seeds, up to the end of the shortest directory.
-    end:       environment steps of the longest directory.
     """
 
     label: str
@@ -108,7 +103,7 @@ def draw(comparison: Comparison) -> Figure:
 def read_runs(arguments: Sequence[str]) -> list[Run]:
     """Read the runs in directories given as `DIR` or `LABEL=DIR`. Raises RunError.
 
-    Without a label, a run is called by the name of its directory, or by its path where another run has that name.
+    Without a label a run has the name of its directory, or its path where another run has that name.
     """
     named = [_split(argument) for argument in arguments]
     curves = [read_curves(path) for _, path in named]
@@ -140,9 +135,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
 def make_task(env: str, runs: Sequence[Run]) -> Task:
     """Put runs on one environment on a common range of steps and a common scale. Raises RunError for an empty range.
 
-    The range begins where the last seed of any run finished its first episode and ends with the shortest run. The scale
-    is that of Farquhar et al. (2021), appendix "Additional experimental data": 0 is the lowest return of a log point,
-    1 the highest average area under the curve of a method.
+    The range begins where the last seed of any run finished its first episode. The scale is that of Farquhar et al.
+    (2021), appendix "Additional experimental data".
     """
     start = max(run.curves.env_steps[first_known(run.curves).max()] for run in runs)
     shortest = min(runs, key=lambda run: run.curves.env_steps[-1])
@@ -203,8 +197,7 @@ def _row(tasks: Sequence[Task], label: str, against: str) -> dict[str, Any]:
     """Score a label on one task, in returns; or over several, normalised, with a stratum of seeds for each.
 
     Mean and IQM are of final returns. `auc` is the mean height of the curve, `normalised_auc` is
-    (auc - floor) / (best - floor), with an interval that holds that scale fixed. `improvement` is the probability that
-    a seed has a higher final return than one of the method `against`.
+    (auc - floor) / (best - floor). `improvement` is the probability that a seed ends higher than one of `against`.
     """
     task, one = tasks[0], len(tasks) == 1
     finals, theirs = ([final_returns_on(task, name) for task in tasks] for name in (label, against))

@@ -96,11 +96,9 @@ def first_known(curves: Curves) -> np.ndarray:
 
 
 def on_grid(curves: Curves, grid: np.ndarray) -> np.ndarray:
-    """Interpolate the returns of each seed, whose gaps are filled with the last known return, to other steps.
+    """Interpolate the returns of each seed to other steps: [seeds, points]. Gaps have the last known return.
 
     grid: [points] environment steps, none of them before a seed's first episode or after its last log point.
-
-    Returns [seeds, points].
     """
     filled, first = carried_forward(curves.returns), first_known(curves)
     return np.stack([np.interp(grid, curves.env_steps[i:], y[i:]) for y, i in zip(filled, first, strict=True)])

@@ -1,7 +1,6 @@
 """Trained agents: of run directories, exported ones, and those that are shipped.
 
-An exported agent is a directory with config.yaml and agent.npz: the parameters that act, in half precision, by their
-place in the tree. A zip file has a checksum of each array.
+An exported agent is a directory with config.yaml and agent.npz: the parameters that act, in half precision.
 """
 
 import io
@@ -100,9 +99,8 @@ def load_agents(name: str | Path, warn: Callable[[str], None]) -> Agents:
 
 
 def load_params(name: str | Path, config: Config, spec: EnvSpec, rows: int, warn: Callable[[str], None]) -> Params:
-    """Load parameters [rows, ...] with which runs of `config` can begin, from a directory or a shipped agent.
+    """Load parameters [rows, ...] with which runs of `config` can begin; row i gets those of agent i, in turn.
 
-    Row i gets those of agent i; beyond the last one the agents are counted from the first again.
     Raises RunError if they have another network, or were made for another spec.
     """
     agents = load_agents(name, warn)

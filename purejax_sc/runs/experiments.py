@@ -1,11 +1,10 @@
-"""Many runs in one directory, as of a sweep or a study: what is there, what is missing, and training that.
+"""Many runs in one directory, as of a sweep or a study: plan what is missing, and train it.
 
 OUT/runs/ARM/0-4/ is a run like any other: the seeds 0 to 4 of an arm. More seeds come beside it. There is no other
-record: what is done, begun or missing is read from the run directories.
+record of what is done.
 
-Runs that differ only in traced numbers are rows of one compiled program, which writes a checkpoint into each of their
-directories at the same iterations. A checkpoint names the runs of its program: they resume together, from the newest
-checkpoint that all of them have, so that their numbers are those of a program that was never stopped.
+Runs that differ only in traced numbers are rows of one compiled program. Its checkpoints, one in each run directory,
+name these runs: they resume together, from the newest checkpoint that all of them have.
 """
 
 import re
@@ -185,7 +184,7 @@ def _together(seeds: set[int]) -> list[tuple[int, ...]]:
 
 
 def _program(out: Path) -> tuple[Path, ...]:
-    """Return the directories of the runs that share the program of a run's newest checkpoint; none without any."""
+    """Return the directories of the runs in the program of a run's newest checkpoint; none without any."""
     for done in reversed(checkpoint.steps(out)):
         try:
             program = checkpoint.read_manifest(out / CHECKPOINTS / str(done))["program"]

@@ -1,8 +1,7 @@
-"""Sweeps: every combination of settings, times seeds.
+"""Sweeps: every combination of settings, times seeds. Each setting is an arm of `experiments`.
 
-Whatever `hyper` holds is traced, and so are the gates of several `sc.update`, so their whole grid is one compiled
-program. Every combination of other settings is a program of its own. Each setting is an arm of `experiments`, which
-says how a sweep resumes.
+All combinations of `hyper` and `sc.update` are traced, hence one compiled program; each combination of other settings
+is one more.
 """
 
 import itertools
@@ -53,8 +52,8 @@ def sweep(
       resume: resume the sweep in `out`, or begin it. It may have more settings and more seeds now.
 
     Returns:
-      The contents of sweep.json. A setting that diverges is marked, and does not stop the others. Raises ConfigError
-      and RunError, and KeyboardInterrupt when the process is asked to stop; what was done stays.
+      The contents of sweep.json. A setting that diverges does not stop the others. Raises ConfigError, RunError, and
+      KeyboardInterrupt when the process is asked to stop; what was done stays.
     """
     settings = parse(name, words)
     if len(settings) == 1:
@@ -90,18 +89,15 @@ def parse(name: str, words: Sequence[str]) -> list[Setting]:
 
 
 def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Sequence[str]]) -> None:
-    """A value for all settings must have an effect in one of them, and an axis in every one: else runs are repeated.
+    """Raise ConfigError unless each value for all settings has an effect in one of them, and each axis in every one.
 
-    So `sc.update=none,direct sc.unroll=5` compares an arm with its baseline. Raises ConfigError.
+    So `sc.update=none,direct sc.unroll=5` compares an arm with its baseline.
     """
     for key, values in axes.items():
         switches = [switched_off(setting.config, key) for setting in settings]
         if all(switches) or (any(switches) and len(values) > 1):
             switch = next(filter(None, switches))
             raise ConfigError(f"{key} has no effect with {switch}: leave it out, or sweep it apart")
-
-
-# Files
 
 
 def _write(out: Path, settings: Sequence[Setting], command: str | None) -> dict[str, Any]:
@@ -131,9 +127,6 @@ def _write(out: Path, settings: Sequence[Setting], command: str | None) -> dict[
 
 def _cell(value: float) -> str:
     return f"{value:.7g}" if np.isfinite(value) else ""
-
-
-# The picture
 
 
 def draw(results: Sequence[Result]) -> bytes:

@@ -43,8 +43,8 @@ def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | Non
 
     address: of a Dask cluster whose workers do the programs; None does them here, one after the other.
 
-    A program that fails is marked and does not stop the others. Raises ConfigError and RunError before anything is
-    begun, and KeyboardInterrupt when the process is asked to stop; the same call resumes.
+    A program that fails does not stop the others. Raises ConfigError and RunError before anything is begun, and
+    KeyboardInterrupt when the process is asked to stop; the same call resumes.
     """
     arms = [Arm(f"{env}/{arm}", config) for env, row in study.configs.items() for arm, config in row.items()]
     with (

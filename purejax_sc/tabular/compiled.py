@@ -27,11 +27,9 @@ BLOCK = 64  # replicas whose tables fit into the cache of a CPU core
 class World(NamedTuple):
     """MDP, solutions and random stream of one seed, shared by its variants.
 
-    mdp, cdf: the MDP and its `mdp.cumulative` [S, A, S].
-    pi:       [S, A] the uniform policy, which evaluation follows.
-    v_true:   [S] its values.   v_star: [S] optimal values.
-    tables:   standard normal values and rewards, and logits of a Dirichlet draw, from which the learned tables start.
-    stream:   key of the data.
+    cdf:    `mdp.cumulative` [S, A, S].   pi: [S, A] the uniform policy, which evaluation follows.
+    v_true: [S] values of pi.   v_star: [S] optimal values.
+    tables: of `init_tables`.   stream: key of the data.
     """
 
     mdp: Mdp
@@ -117,8 +115,7 @@ def measure(tables: Tables, world: World, variant: Variant, control: bool) -> di
     """Compute the metrics of one replica. In control, the learned value is compared with that of the current policy.
 
     relative_error: mean over states of |v_pi - v| / |v_pi|.   ratio_error: sum |v_pi - v| / sum |v_pi|.
-    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy. They say
-        nothing on the few MDPs where some v* is not positive.
+    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy.
     """
     values, v_true = {}, world.v_true
     if control:

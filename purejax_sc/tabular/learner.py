@@ -106,10 +106,9 @@ def grounded_update(
 ) -> Tables:
     """Move v, r and p by a batch: every transition contributes its step at the tables before the batch.
 
-    Steps are summed over the batch, a reading of the paper, which gives rates per transition. Two exceptions: visits of
-    one (s, a) move its reward one after the other, and the VE step reads the new v. `rewards` [S, A] stands in for
-    those of the batch, which are deterministic. The reward moves by alpha (R - r); the rule as printed, alpha (R - R'),
-    is taken to be a typo.
+    Steps are summed over the batch (the paper gives rates per transition), but visits of one (s, a) move its reward one
+    after the other, and the VE step reads the new v. Rewards [S, A] are deterministic. The reward moves by
+    alpha (R - r); the rule as printed, alpha (R - R'), is taken to be a typo.
     """
     at_s = jax.nn.one_hot(batch.s, rewards.shape[0])  # [B, S]
     at_sa = at_s[:, :, None] * jax.nn.one_hot(batch.a, rewards.shape[1])[:, None, :]  # [B, S, A]
