@@ -32,32 +32,24 @@ Say = Callable[[str], None]
 
 
 class MatchOptions(NamedTuple):
-    """Settings of a match. Python values: static.
+    """Settings of a match. Python values: static."""
 
-    games:    of each pair, or of each seed against an engine; half of them as either colour.
-    openings: random moves at the start of each game.   seed: of the openings and of searches.
-    """
-
-    games: int = 100
-    openings: int = 2
-    seed: int = 0
+    games: int = 100  # of each pair, or of each seed against an engine; half of them as either colour
+    openings: int = 2  # random moves at the start of each game
+    seed: int = 0  # of the openings and of searches
 
 
 class Entrant(NamedTuple):
-    """One side of a match. All but its name, its seeds and its player is None for random moves.
-
-    params:      the acting parameters of every seed [seeds].   search: before each move.
-    make_player: (params of one seed) -> Player.
-    """
+    """One side of a match. The last four are None for random moves."""
 
     name: str
     seeds: list[int]
-    make_player: Callable[[Any], Player]
-    search: SearchOptions = NO_SEARCH
+    make_player: Callable[[Any], Player]  # (params of one seed) -> Player
+    search: SearchOptions = NO_SEARCH  # before each move
     config: Config | None = None
     env: Env | None = None
     model: Model | None = None
-    params: Params | None = None
+    params: Params | None = None  # acting parameters of every seed [seeds]
 
 
 def load_entrant(name: str, say: Say) -> Entrant:

@@ -42,35 +42,26 @@ Say = Callable[[str], None]
 
 
 class DiagnosisOptions(NamedTuple):
-    """Sizes of the samples. Python values: static.
+    """Sizes of the samples. Python values: static."""
 
-    steps, envs: of real play with the sampled policy, for each seed.   seed: of the play.
-    depth:       model steps; None for twice as many as in training.
-    states:      in which all legal actions are tried, or `actions` random ones where there are more.
-    searches:    to be judged in `choices` states by an oracle of `oracle` simulations, at least one per legal action.
-    """
-
-    steps: int = 192
-    envs: int = 16
-    depth: int | None = None
-    states: int = 256
-    actions: int = 64
+    steps: int = 192  # of real play with the sampled policy in each environment
+    envs: int = 16  # for each seed
+    depth: int | None = None  # model steps; None for twice as many as in training
+    states: int = 256  # in which legal actions are tried
+    actions: int = 64  # random ones at most in each state
     searches: tuple[SearchOptions, ...] = ()
-    choices: int = 512
-    oracle: int = 256
+    choices: int = 512  # states in which searches are judged
+    oracle: int = 256  # simulations of the oracle, at least one per legal action
     seed: int = 0
 
 
 class Actions(NamedTuple):
-    """Actions [S, C] of S states. model, real: r + gamma v of the model's step and of the real one, to the mover.
+    """Actions [S, C] of S states."""
 
-    tried: bool, False in place of missing legal actions.   logits: of the root policy.
-    """
-
-    model: Array
-    real: Array
-    tried: Array
-    logits: Array
+    model: Array  # r + gamma v of the model's step, to the mover
+    real: Array  # the same of the real step
+    tried: Array  # bool, False in place of missing legal actions
+    logits: Array  # of the root policy
 
 
 def diagnose(

@@ -36,20 +36,13 @@ COLUMNS = {  # of the table by k -> meaning
 
 
 class ImaginationOptions(NamedTuple):
-    """Imagination settings. Python values: static.
+    """Imagination settings. Python values: static."""
 
-    steps, envs:  of real play, episode after episode.
-    depth:        K model steps; None for as many as the model was unrolled in training.
-    sampled:      sample the policy, in the environment and in imagination; else take its best action.
-    real_actions: imagine the actions that were really taken, instead of the policy's at the imagined states.
-    seed:         of the play and of the samples.
-    """
-
-    steps: int = 512
+    steps: int = 512  # of real play in each environment, episode after episode
     envs: int = 8
-    depth: int | None = None
-    sampled: bool = False
-    real_actions: bool = False
+    depth: int | None = None  # K model steps; None for as many as the model was unrolled in training
+    sampled: bool = False  # sample the policy, in the environment and in imagination; else take its best action
+    real_actions: bool = False  # imagine the actions really taken, instead of the policy's at the imagined states
     seed: int = 0
 
 
@@ -109,22 +102,17 @@ def mean_by_k(x: Array, mask: Array) -> Array:
 class Imagined(NamedTuple):
     """K imagined steps from the states of T real steps of N environments, beside what followed those states.
 
-    acted:  bool [T, N] the agent acted and the outcome of the step is known. Only these count.
-    value:  [K + 1, T, N] raw, the root value at k = 0 and v^k.   reward: [K, T, N] raw r^k, k = 1 .. K.
-    target: [K, T, N] raw G_{k:K}, k = 0 .. K - 1.
-    real_value, real_return: [K + 1, T, N] raw, of the state k steps later.   real_reward: [K, T, N] raw.
-            0 after the end of the episode; NaN (unknown) beyond a time limit or the last step.
-
-    Values are those of the player to move, rewards those of the player who moved.
+    Raw values of the player to move, rewards of the player who moved. `real_*` are 0 after the end of the episode and
+    NaN (unknown) beyond a time limit or the last step.
     """
 
-    acted: Array
-    value: Array
-    reward: Array
-    target: Array
-    real_value: Array
-    real_return: Array
-    real_reward: Array
+    acted: Array  # bool [T, N] the agent acted and the outcome of the step is known; only these count
+    value: Array  # [K + 1, T, N] the root value at k = 0 and v^k
+    reward: Array  # [K, T, N] r^k, k = 1 .. K
+    target: Array  # [K, T, N] G_{k:K}, k = 0 .. K - 1
+    real_value: Array  # [K + 1, T, N] root value of the state k steps later
+    real_return: Array  # [K + 1, T, N] return-to-go from there
+    real_reward: Array  # [K, T, N]
 
 
 def imagine(

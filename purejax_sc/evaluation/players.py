@@ -25,14 +25,11 @@ from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Param
 
 
 class RealNode(NamedTuple):
-    """Real states in B trees. env: the environment's [B, ...].   carry: of the encoder there [B, ...].
+    """Real states in B trees."""
 
-    running: bool [B], False beyond the end of an episode, where rewards and values are 0.
-    """
-
-    env: Tree
-    carry: Tree
-    running: Array
+    env: Tree  # states of the environment [B, ...]
+    carry: Tree  # of the encoder there [B, ...]
+    running: Array  # bool [B], False beyond the end of an episode, where rewards and values are 0
 
 
 # (params, encodings e [B, ...], legal bool [B, A], real states of B, key) -> SearchResult

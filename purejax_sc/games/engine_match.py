@@ -28,18 +28,13 @@ Say = Callable[[str], None]
 
 @dataclass
 class Game:
-    """One game. An even number gives Black to the agent.
-
-    won:   by the agent; None while the game goes on, and after an illegal move, which does not count.
-    ended: "passes", "limit", or of the engine "resignation" or "illegal move"; empty while it goes on.
-    score: by area with all stones alive, as in "B+3.5".
-    """
+    """One game. An even number gives Black to the agent."""
 
     number: int
     moves: list[int] = field(default_factory=list)
-    won: bool | None = None
-    ended: str = ""
-    score: str = ""
+    won: bool | None = None  # by the agent; None while the game goes on, and where it does not count
+    ended: str = ""  # "passes", "limit", or of the engine "resignation" or "illegal move", which does not count
+    score: str = ""  # by area with all stones alive, as in "B+3.5"
 
     @property
     def colour(self) -> int:

@@ -27,17 +27,13 @@ class MovePolicy(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Positions of N games. Leaves [N, ...].
+    """Positions of N games. Leaves [N, ...]."""
 
-    env, step: states of the environment, and its last step.   memory: of the agent, before it is shown them.
-    action:    int32, the moves that led here, 0 at the beginning.   ply: int32, how many moves have been made.
-    """
-
-    env: Tree
-    step: Step
-    memory: Tree
-    action: Array
-    ply: Array
+    env: Tree  # states of the environment
+    step: Step  # its last step
+    memory: Tree  # of the agent, before it is shown the positions
+    action: Array  # int32, the moves that led here, 0 at the beginning
+    ply: Array  # int32, how many moves have been made
 
     @property
     def board(self) -> np.ndarray:

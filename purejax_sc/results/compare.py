@@ -23,41 +23,31 @@ SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps
 
 
 class Run(NamedTuple):
-    """The seeds of a method (`label`) on a task (`env`).
-
-    directory: one, or several with blanks between them.   end: environment steps of the longest one.
-    curves:    of all seeds, up to the end of the shortest directory.
-    """
+    """The seeds of a method (`label`) on a task (`env`)."""
 
     label: str
     env: str
-    directory: str
-    curves: Curves
-    end: float
+    directory: str  # one, or several with blanks between them
+    curves: Curves  # of all seeds, up to the end of the shortest directory
+    end: float  # environment steps of the longest directory
 
 
 class Task(NamedTuple):
-    """The runs on one environment, with the range and the scale that they share.
-
-    runs:  label -> Run, in the order in which the labels were first given.
-    grid:  [points] environment steps: all log points of these runs at which every seed of every run has a curve.
-    floor: lowest return recorded in these runs, in or out of that range: 0 of the normalised scale.
-    best:  highest mean area under the curve of a run: 1 of the normalised scale.
-    """
+    """The runs on one environment, with the range and the scale that they share."""
 
     env: str
-    runs: dict[str, Run]
-    grid: np.ndarray
-    floor: float
-    best: float
+    runs: dict[str, Run]  # by label, in the order in which the labels were first given
+    grid: np.ndarray  # [points] environment steps of all log points at which every seed of every run has a curve
+    floor: float  # lowest return recorded in these runs, in or out of that range: 0 of the normalised scale
+    best: float  # highest mean area under the curve of a run: 1 of the normalised scale
 
 
 class Comparison(NamedTuple):
-    """tasks: one per environment. methods: labels found on all of several tasks. rows: of each task, then over all."""
+    """Runs grouped by environment, and their scores."""
 
     tasks: list[Task]
-    methods: list[str]
-    rows: list[dict[str, Any]]
+    methods: list[str]  # labels found on all of several tasks
+    rows: list[dict[str, Any]]  # of each task, then over all
 
 
 def plot(arguments: Sequence[str], out: Path) -> Comparison:

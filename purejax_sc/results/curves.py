@@ -14,16 +14,11 @@ COLUMNS = ("seed", "update", "env_steps", "wall_time", "episode_return", "episod
 
 
 class Curves(NamedTuple):
-    """Learning curves of one run.
+    """Learning curves of one run."""
 
-    env_steps: [points], per seed.
-    returns:   [seeds, points] mean return of the episodes that ended since the last point, NaN where none did.
-    losses:    name -> [seeds, points].
-    """
-
-    env_steps: np.ndarray
-    returns: np.ndarray
-    losses: dict[str, np.ndarray]
+    env_steps: np.ndarray  # [points], per seed
+    returns: np.ndarray  # [seeds, points] mean of the episodes that ended since the last point, NaN where none did
+    losses: dict[str, np.ndarray]  # name -> [seeds, points]
 
 
 def read_curves(directory: Path) -> Curves:

@@ -41,15 +41,12 @@ Outcome = tuple[Job, str | None]  # a job that was done, and the reason for whic
 
 
 class Results(NamedTuple):
-    """Results of the complete runs of an arm, all of them together.
-
-    curves: of all seeds, up to the end of the shortest run.   lost: seeds that met a non-finite number.
-    """
+    """Results of the complete runs of an arm, all of them together."""
 
     directories: list[Path]
     seeds: list[int]
-    curves: Curves
-    lost: set[int]
+    curves: Curves  # of all seeds, up to the end of the shortest run
+    lost: set[int]  # seeds that met a non-finite number
     summaries: list[dict[str, Any]]
 
 

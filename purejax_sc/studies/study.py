@@ -23,19 +23,14 @@ NOTE, TABULAR = "study.json", "tabular"  # what tells of which study the directo
 
 
 class Findings(NamedTuple):
-    """Results of a study.
+    """Results of a study."""
 
-    tasks:   environment -> its runs on a common range of steps, see `compare.Task`; none of a tabular study.
-    reached: environment -> arm -> its runs that are done.
-    failed:  program that failed -> reason.   left: how many programs are not done.
-    """
-
-    tasks: dict[str, Task]
-    reached: dict[str, dict[str, Results]]
+    tasks: dict[str, Task]  # by environment; none of a tabular study
+    reached: dict[str, dict[str, Results]]  # environment -> arm -> its runs that are done
     scores: Scores
     verdicts: list[Verdict]
-    failed: dict[str, str]
-    left: int
+    failed: dict[str, str]  # program that failed -> reason
+    left: int  # number of programs that are not done
 
 
 def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | None = None) -> Findings:

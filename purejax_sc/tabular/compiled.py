@@ -25,34 +25,25 @@ BLOCK = 64  # replicas whose tables fit into the cache of a CPU core
 
 
 class World(NamedTuple):
-    """MDP, solutions and random stream of one seed, shared by its variants.
-
-    cdf:    `mdp.cumulative` [S, A, S].   pi: [S, A] the uniform policy, which evaluation follows.
-    v_true: [S] values of pi.   v_star: [S] optimal values.
-    tables: of `init_tables`.   stream: key of the data.
-    """
+    """MDP, solutions and random stream of one seed, shared by its variants."""
 
     mdp: Mdp
-    cdf: Array
-    pi: Array
-    v_true: Array
-    v_star: Array
-    tables: Tables
-    stream: Key
+    cdf: Array  # `mdp.cumulative` [S, A, S]
+    pi: Array  # [S, A] the uniform policy, which evaluation follows
+    v_true: Array  # [S] values of pi
+    v_star: Array  # [S] optimal values
+    tables: Tables  # of `init_tables`
+    stream: Key  # of the data
 
 
 class Curves(NamedTuple):
-    """Curves of one program. P log points, the first before any iteration.
+    """Curves of one program. P log points, the first before any iteration."""
 
-    iterations: int [P].   metrics: name -> [V, N, P].
-    rate: iterations x replicas per second of the run.
-    """
-
-    iterations: np.ndarray
-    metrics: dict[str, np.ndarray]
+    iterations: np.ndarray  # int [P]
+    metrics: dict[str, np.ndarray]  # name -> [V, N, P]
     compile_seconds: float
     run_seconds: float
-    rate: float
+    rate: float  # iterations x replicas per second of the run
 
 
 class Method(NamedTuple):

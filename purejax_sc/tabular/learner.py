@@ -45,27 +45,19 @@ class Variant(NamedTuple):
 
 
 class Static(NamedTuple):
-    """Choices that shape the program.
+    """Choices that shape the program."""
 
-    control:   act eps-greedily on the learned model, instead of evaluating a given policy.
-    terms:     squared errors per start state in planning.
-    ve_target: `action` or `policy`, see `equivalence_errors`.
-    """
-
-    control: bool
-    terms: int
-    ve_target: str
+    control: bool  # act eps-greedily on the learned model, instead of evaluating a given policy
+    terms: int  # squared errors per start state in planning
+    ve_target: str  # `action` or `policy`, see `equivalence_errors`
 
 
 class Draw(NamedTuple):
-    """Random numbers of one iteration, the same for all methods; B transitions.
+    """Random numbers of one iteration, the same for all methods; B transitions."""
 
-    s: int [B] states to start from.   u, w: [B] in [0, 1), which choose the actions and the next states.
-    """
-
-    s: Array
-    u: Array
-    w: Array
+    s: Array  # int [B] states to start from
+    u: Array  # [B] in [0, 1), which choose the actions
+    w: Array  # [B] in [0, 1), which choose the next states
 
 
 class Batch(NamedTuple):
