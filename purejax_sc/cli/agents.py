@@ -166,16 +166,16 @@ def match(
 
 @click.command()
 @click.argument("name", metavar="NAME|DIR")
-@options.agent("Seed of the agent.")
-def gtp(name: str, agent: int | None) -> None:
+def gtp(name: str) -> None:
     """Be a Go engine: play with an agent in any program that speaks the Go Text Protocol.
 
-    DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search.
+    DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search. Of a run with several seeds the first
+    plays; `export --agent` picks another.
     """
     with work("the simulations of its search"):
         from purejax_sc.games.gtp import open_server
 
-        server = open_server(name, agent, speaker())
+        server = open_server(name, speaker())
         lines = (line.decode(errors="replace") for line in sys.stdin.buffer)
         server.serve(lines, lambda reply: click.echo(reply, nl=False))
 
@@ -183,17 +183,12 @@ def gtp(name: str, agent: int | None) -> None:
 @click.command()
 @click.argument("name", metavar="NAME|DIR")
 @click.option("--second", is_flag=True, help="Let the agent move first.")
-@options.agent("Seed of the agent.")
-def play(name: str, second: bool, agent: int | None) -> None:
-    """Play a board game against an agent: one that is shipped, such as tic_tac_toe, or that of a directory.
-
-    It shows its estimated chances. DIR:32 searches with 32 simulations per move as MuZero does, DIR:32:gumbel
-    by Gumbel search.
-    """
+def play(name: str, second: bool) -> None:
+    """Play a board game against an agent, which shows its estimated chances: as in tic_tac_toe, or DIR as of gtp."""
     with work("the simulations of its search"):
         from purejax_sc.games.play import from_terminal, open_game
 
-        open_game(name, agent, speaker()).run(int(second), from_terminal, click.echo)
+        open_game(name, speaker()).run(int(second), from_terminal, click.echo)
 
 
 @click.command()

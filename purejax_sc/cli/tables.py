@@ -106,11 +106,11 @@ def print_match(report: dict[str, Any]) -> None:
         ratings = ((row["name"], _between(round(row["elo"]), row["interval"])) for row in report["elo"])
         print_table([("", "Elo, over games"), *ratings])
         return
-    rows: list[tuple[str, ...]] = [("run", "seed", "wins", "as Black", "as White", "lead", "games ended by")]
+    rows: list[tuple[str, ...]] = [("run", "seed", "wins", "as Black", "as White", "games ended by")]
     for row in report["seeds"]:
         sides = (f"{row[side]['wins']} of {row[side]['games']}" for side in ("as_black", "as_white"))
         ended = ", ".join(f"{reason} {count}" for reason, count in row["ended"].items())
-        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, _number(row["lead"]), ended))
+        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, ended))
     print_table(rows)
     click.echo()
     rates = ((row["run"], _between(row["win_rate"], row["interval"])) for row in report["runs"])

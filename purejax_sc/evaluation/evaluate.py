@@ -17,7 +17,7 @@ from purejax_sc.envs import episodes, is_host, make_env, make_host_envs, make_sp
 from purejax_sc.envs.episodes import Episodes, Player
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.evaluation import players, render
-from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.files import RunError, Say, replace_files
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate, summary
 from purejax_sc.runs.agents import Agents, load_agents, reports_of
@@ -26,8 +26,6 @@ from purejax_sc.types import PRNG, Env, Key, Params, Tree
 
 FILE = "evaluation.json"
 MIN_LEVELS = 256  # size of the pool of held-out levels
-
-Say = Callable[[str], None]
 
 
 class EvaluationOptions(NamedTuple):

@@ -1,6 +1,5 @@
 """Files of Sokoban levels, and sheets to look at: what `purejax-sc levels` does."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -12,12 +11,10 @@ from purejax_sc.config import ConfigError, LevelsConfig
 from purejax_sc.envs import sokoban
 from purejax_sc.envs.sokoban import boxoban, levels
 from purejax_sc.evaluation import render
-from purejax_sc.results.files import RunError, check_new, replace_files
+from purejax_sc.results.files import RunError, Say, check_new, replace_files
 from purejax_sc.types import PRNG
 
 BATCH = 512  # tries at once
-
-Say = Callable[[str], None]
 
 
 def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | None, say: Say) -> None:

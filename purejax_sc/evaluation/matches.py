@@ -19,7 +19,7 @@ from purejax_sc.envs.episodes import MAX_STEPS, Player
 from purejax_sc.evaluation import players
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.networks import make_model
-from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.files import RunError, Say, replace_files
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.runs.agents import load_agents
@@ -27,8 +27,6 @@ from purejax_sc.types import PRNG, Env, Key, Model, Params
 
 FILE = "match.json"
 RANDOM = "random"  # a player that needs no run
-
-Say = Callable[[str], None]
 
 
 class MatchOptions(NamedTuple):

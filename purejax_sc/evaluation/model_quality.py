@@ -6,7 +6,7 @@ states. By choice: the value that the greedy policy and searches lose, judged by
 environment that considers every legal action.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from purejax_sc.evaluation.evaluate import evaluation_config, search_names, seed
 from purejax_sc.evaluation.model_rollouts import Trajectory, mean_by_k, play, root_heads, shift_by_k, signed
 from purejax_sc.evaluation.players import RealNode, make_choices, make_real_search, real_step
 from purejax_sc.networks import make_model
-from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.results.files import RunError, Say, replace_file
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate
 from purejax_sc.runs.agents import Agents, load_agents, reports_of
@@ -37,8 +37,6 @@ FILE = "diagnosis.json"
 MEASURES = ("value_gap", "policy_kl", "illegal_mass", "value_beyond", "reward_error")  # by depth
 SCORES = ("rank_correlation", "regret", "regret_policy")  # of actions
 GREEDY, ORACLE = "greedy", "oracle"
-
-Say = Callable[[str], None]
 
 
 class DiagnosisOptions(NamedTuple):

@@ -5,7 +5,7 @@ imagined steps. They are compared with the real rewards, the root value v(s_{t+k
 and the return-to-go, and with each other by the self-consistency error |v^k - G_{k:K}| (paper Eq. 7).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from purejax_sc.envs.episodes import Choose
 from purejax_sc.evaluation.evaluate import evaluation_config, seed_keys
 from purejax_sc.evaluation.players import make_choices, row_params
 from purejax_sc.networks import make_model
+from purejax_sc.results.files import Say
 from purejax_sc.results.statistics import as_number
 from purejax_sc.runs.agents import load_agents, row_of
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Tree
@@ -197,7 +198,7 @@ def imagine_run(
     directory: str | Path,
     options: ImaginationOptions,
     seed: int | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Imagine with the agent of one seed (None: the first) of a run, or a shipped one. Raises RunError and ConfigError.

@@ -9,7 +9,7 @@ from purejax_sc.envs import pgx
 from purejax_sc.evaluation.matches import load_entrant
 from purejax_sc.games.notation import COLUMNS, draw, draw_columns, vertex
 from purejax_sc.games.player import GamePlayer, make_policy, params_of
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, Say
 from purejax_sc.types import EnvSpec
 
 SHOWN = 4  # moves that the agent says it considers
@@ -17,18 +17,17 @@ HELP = "undo: take your move back.  resign, quit: the end.  help: this."
 LEAVE = ("q", "quit", "exit", "resign")
 
 Ask = Callable[[str], str | None]  # (prompt) -> a line without its end, None when there are no more
-Say = Callable[[str], None]
 
 
-def open_game(name: str, seed: int | None, say: Say) -> "TerminalGame":
-    """Begin a game with the agent of one seed of a run; None is the first. Raises RunError and ConfigError."""
+def open_game(name: str, say: Say) -> "TerminalGame":
+    """Begin a game with the first agent of a run. Raises RunError and ConfigError."""
     entrant = load_entrant(name, say)
     if entrant.config is None or entrant.env is None:
         raise RunError(f"{name} makes random moves: give the directory of an agent")
     names = move_names(entrant.env.spec, entrant.config.env)
     is_go = pgx.go_size(entrant.config.env) is not None
     env = pgx.forbid_repetition(entrant.env) if is_go else entrant.env
-    return TerminalGame(GamePlayer(env, make_policy(entrant), params_of(entrant, seed)), names)
+    return TerminalGame(GamePlayer(env, make_policy(entrant), params_of(entrant, None)), names)
 
 
 def move_names(spec: EnvSpec, env: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
-from purejax_sc.results.files import replace_file
+from purejax_sc.results.files import Say, replace_file
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number
 from purejax_sc.tabular import compiled, figures
@@ -47,7 +47,7 @@ def run(
     overrides: Sequence[str],
     out: Path,
     num_seeds: int = 30,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
     command: str | None = None,
 ) -> dict[str, Any]:
     """Run tasks and fill the new directory `out` with curves.csv, summary.json and figures.
@@ -94,9 +94,7 @@ def check(tasks: Sequence[Task], options: TabularOptions, num_seeds: int) -> Non
             raise ConfigError("the noise study compares dyna with direct: name one of them in updates=")
 
 
-def run_task(
-    task: Task, options: TabularOptions, num_seeds: int, say: Callable[[str], None] = lambda text: None
-) -> TaskResult:
+def run_task(task: Task, options: TabularOptions, num_seeds: int, say: Say = lambda text: None) -> TaskResult:
     """Run the methods of a task as one program."""
     methods, numbers = zip(*variants(task, options), strict=True)
     iterations = options.iterations or ITERATIONS[task]
