@@ -13,15 +13,19 @@ from purejax_sc.cli.setup import UserError, command_line, speaker, work
 @click.command()
 @options.directory
 @options.overrides
-@options.number("--episodes", 32, "Episodes of each seed.")
+@options.number("--episodes", 32, "Number of episodes for each seed.")
 @options.search
 @click.option(
-    "--temperature", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Of samples."
+    "--temperature",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Temperature of the sampled policy.",
 )
-@options.number("--max-steps", 27_000, "Cut longer episodes; how many were is reported.")
-@options.seed("Of the evaluation.")
-@options.path("--render", "Draw an episode of the first seed: a new .gif or .png.")
-@click.option("--diagnose", is_flag=True, help="Also compare the model and its searches with real play.")
+@options.number("--max-steps", 27_000, "Cut episodes after this many steps.")
+@options.seed("Seed of the evaluation.")
+@options.path("--render", "Draw an episode of the first seed to this .gif or .png.")
+@click.option("--diagnose", is_flag=True, help="Also measure how well the model predicts, and what its searches gain.")
 def evaluate(
     directory: Path,
     overrides: tuple[str, ...],
@@ -66,23 +70,23 @@ def evaluate(
 @click.command()
 @options.directory
 @options.overrides
-@options.agent("Seed of the run whose agent it is.")
-@options.number("--episodes", 8, "For the table.")
-@options.number("--max-steps", 2_500, "Cut longer episodes.")
+@options.agent("Seed of the agent.")
+@options.number("--steps", 512, "Real steps of each environment.")
+@options.number("--envs", 8, "Environments played side by side.")
 @click.option("--depth", type=click.IntRange(1, 50), help="Imagined steps.  [default: steps of the model in training]")
-@click.option("--sampled", is_flag=True, help="Draw actions from the policy instead of taking the likeliest.")
+@click.option("--sampled", is_flag=True, help="Sample the policy instead of taking the likeliest action.")
 @click.option("--real-actions", is_flag=True, help="Imagine the actions really taken, instead of the policy's own.")
-@options.seed("Of the episodes and of the samples.")
+@options.seed("Seed of the play.")
 def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **how: Any) -> None:
-    """Compare model rollouts of an agent of the run directory DIR, or a shipped one, with real episodes.
+    """Compare model rollouts of an agent of the run directory DIR, or a shipped one, with real play.
 
-    At every step of an episode the policy is rolled out over the learned model for K steps. The imagined rewards and
-    values are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
+    From every real step the policy is rolled out over the learned model for K steps. The imagined rewards and values
+    are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
     other: the self-consistency error. KEY=VALUE changes the environment, as for evaluate.
 
     Nothing is written. In two-player games the agent plays both sides.
     """
-    with work("--episodes or --max-steps"):
+    with work("--steps or --envs"):
         from purejax_sc.evaluation import model_rollouts
 
         chosen = model_rollouts.ImaginationOptions(**how)
@@ -92,13 +96,13 @@ def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **ho
 
 @click.command()
 @options.overrides
-@options.number("--num", 1_000, "How many levels.")
-@options.out("New file: .npy or .txt.", required=True)
-@options.seed("Of the generator.")
-@options.path("--render", "Draw the first 20 levels: a new .png.")
+@options.number("--num", 1_000, "Number of levels.")
+@options.out("New .npy or .txt file.", required=True)
+@options.seed("Seed of the generator.")
+@options.path("--render", "Draw the first 20 levels to this .png.")
 @options.quiet
 def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: Path | None, quiet: bool) -> None:
-    """Generate Sokoban levels, see that their solutions solve them, and write them to a file.
+    """Generate Sokoban levels and write them to a file.
 
     KEY=VALUE changes a constant of the generator, as in depth=100 or split=test; file=levels.txt converts a file
     instead. Training reads a file with levels.file=FILE.
@@ -115,11 +119,13 @@ def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: P
 
 @click.command()
 @click.argument("entrants", nargs=-1, required=True, metavar="DIR...")
-@click.option("--opponent", metavar="COMMAND", help='Engine that speaks GTP, as in "gnugo --mode gtp".')
-@options.number("--games", 100, "Of a pair, or a seed.")
-@click.option("--openings", type=click.IntRange(0), default=2, show_default=True, help="Random moves at the start.")
-@click.option("--boards", type=click.IntRange(1), help="Games with an engine at a time.  [default: 16]")
-@options.seed("Of the openings.")
+@click.option("--opponent", metavar="COMMAND", help='Command of a GTP engine, as in "gnugo --mode gtp".')
+@options.number("--games", 100, "Games of each pair, or of each seed against an engine.")
+@click.option(
+    "--openings", type=click.IntRange(0), default=2, show_default=True, help="Random moves at the start of each game."
+)
+@click.option("--boards", type=click.IntRange(1), help="Games played side by side against an engine.  [default: 16]")
+@options.seed("Seed of the openings and searches.")
 @options.out("New directory.  [default: runs/match_<name of DIR>]")
 def match(
     entrants: tuple[str, ...],
@@ -160,16 +166,16 @@ def match(
 
 @click.command()
 @click.argument("name", metavar="NAME|DIR")
-@options.agent("Seed of the run whose agent plays.")
-def gtp(name: str, agent: int | None) -> None:
+def gtp(name: str) -> None:
     """Be a Go engine: play with an agent in any program that speaks the Go Text Protocol.
 
-    DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search.
+    DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search. Of a run with several seeds the first
+    plays; `export --agent` picks another.
     """
     with work("the simulations of its search"):
         from purejax_sc.games.gtp import open_server
 
-        server = open_server(name, agent, speaker())
+        server = open_server(name, speaker())
         lines = (line.decode(errors="replace") for line in sys.stdin.buffer)
         server.serve(lines, lambda reply: click.echo(reply, nl=False))
 
@@ -177,23 +183,18 @@ def gtp(name: str, agent: int | None) -> None:
 @click.command()
 @click.argument("name", metavar="NAME|DIR")
 @click.option("--second", is_flag=True, help="Let the agent move first.")
-@options.agent("Seed of the run whose agent plays.")
-def play(name: str, second: bool, agent: int | None) -> None:
-    """Play a board game against an agent: one that is shipped, such as tic_tac_toe, or that of a directory.
-
-    It shows its estimated chances. DIR:32 searches with 32 simulations per move as MuZero does, DIR:32:gumbel
-    by Gumbel search.
-    """
+def play(name: str, second: bool) -> None:
+    """Play a board game against an agent, which shows its estimated chances: as in tic_tac_toe, or DIR as of gtp."""
     with work("the simulations of its search"):
         from purejax_sc.games.play import from_terminal, open_game
 
-        open_game(name, agent, speaker()).run(int(second), from_terminal, click.echo)
+        open_game(name, speaker()).run(int(second), from_terminal, click.echo)
 
 
 @click.command()
 @options.directory
 @options.out("New directory.", required=True)
-@options.agent("Seed of the run to keep.")
+@options.agent("Seed of the agent.")
 def export(directory: Path, out: Path, agent: int | None) -> None:
     """Keep the agent of the run directory DIR in one small file, to give away or to put into a repository.
 

@@ -1,7 +1,6 @@
-"""The command line. Every mistake of a user ends in one line on stderr and exit status 2, without a traceback.
+"""The command line. Every mistake of a user ends in one line on stderr and exit status 2.
 
-A command is its options, and one call of what does the work. Libraries are imported inside the commands that need
-them, so that `--help` is quick.
+Libraries are imported inside the commands that need them, so that `--help` is quick.
 """
 
 import sys
@@ -32,15 +31,15 @@ def cli(context: click.Context) -> None:
 @cli.command()
 @click.argument("config")
 @options.overrides
-@options.number("--seeds", 1, "Seeds, from `seed` upwards.")
+@options.number("--seeds", 1, "Number of seeds, from `seed` upwards.")
 @options.out("Run directory.  [default: runs/<name of CONFIG>]")
-@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of the run directory, if there is one.")
+@click.option("--resume", is_flag=True, help="Resume from the newest checkpoint of the run directory, if there is one.")
 @click.option("--force", is_flag=True, help="Replace the run directory if it exists.")
-@options.path("--init-from", "Begin with the parameters of another run, seed by seed, or of an agent.", metavar="DIR")
+@options.path("--init-from", "Start from the parameters of another run, seed by seed, or of an agent.", metavar="DIR")
 @options.placement
-@click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: where the first listens.")
+@click.option("--coordinator", metavar="HOST:PORT", help="Train in several processes: address of the first.")
 @click.option("--num-processes", type=click.IntRange(1), help="Number of processes; not with --coordinator auto.")
-@click.option("--process-id", type=click.IntRange(0), help="Which one this is, from 0.")
+@click.option("--process-id", type=click.IntRange(0), help="Index of this process, from 0.")
 @click.option("--track", is_flag=True, help="Also send every log point to Weights & Biases.")
 @click.option("--print-config", is_flag=True, help="Print the complete configuration, and exit.")
 @options.quiet
@@ -101,10 +100,10 @@ def train(
 @cli.command()
 @click.argument("config")
 @click.argument("settings", nargs=-1, metavar="[KEY=A,B,...]...")
-@options.number("--seeds", 1, "Seeds of each setting.")
+@options.number("--seeds", 1, "Number of seeds for each setting.")
 @options.out("New directory.  [default: runs/sweep_<name of CONFIG>]")
 @options.placement
-@click.option("--resume", is_flag=True, help="Go on with the sweep in the directory, with more seeds or settings, too.")
+@click.option("--resume", is_flag=True, help="Resume the sweep in the directory, also with more seeds or settings.")
 @options.quiet
 def sweep(
     config: str, settings: tuple[str, ...], seeds: int, out: Path | None, placement: Any, resume: bool, quiet: bool
@@ -128,13 +127,15 @@ def sweep(
 
 @cli.command()
 @click.argument("name", metavar="NAME|FILE")
-@click.option("--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True, help="Of it all.")
-@click.option("--seeds", type=click.IntRange(1), help="Seeds of each arm.  [default: those of the study]")
-@click.option("--envs", callback=options.names, help="Only these environments, with commas between them.")
-@click.option("--arms", callback=options.names, help="Only these arms, with commas between them.")
-@options.out("Directory, new or of this study.  [default: runs/study_NAME]")
+@click.option(
+    "--size", type=click.Choice(["laptop", "paper"]), default="laptop", show_default=True, help="Scale of the study."
+)
+@click.option("--seeds", type=click.IntRange(1), help="Number of seeds for each arm.  [default: that of the study]")
+@click.option("--envs", callback=options.names, help="Only these environments, separated by commas.")
+@click.option("--arms", callback=options.names, help="Only these arms, separated by commas.")
+@options.out("Study directory, new or existing.  [default: runs/study_NAME]")
 @options.placement
-@click.option("--cluster", metavar="ADDRESS", help="Let the workers of this Dask scheduler train.")
+@click.option("--cluster", metavar="ADDRESS", help="Train on the workers of this Dask scheduler.")
 @options.quiet
 def study(
     name: str,
@@ -149,8 +150,8 @@ def study(
 ) -> None:
     """Make a figure of the paper: train its arms, judge its claims, and write a page about it.
 
-    Studies: fig2a, fig2b, fig3a, fig3b, fig3c, fig4a, fig4b, fig5, unroll, minatar, smoke; or a file of your own. What
-    is done is never done again: the same command resumes, also with more seeds or arms.
+    Studies: fig2a, fig2b, fig3a, fig3b, fig3c, fig4a, fig4b, fig5, unroll, minatar, smoke; or a file of your own. The
+    same command resumes, also with more seeds or arms.
     """
     suffix = "" if size == "laptop" else f"_{size}"
     directory = out or Path("runs") / f"study_{Path(name).stem}{suffix}"
@@ -172,14 +173,14 @@ def study(
 @cli.command()
 @click.argument("task", type=click.Choice(["evaluation", "control", "noise", "all"]))
 @options.overrides
-@options.number("--seeds", 30, "MDPs, from `seed` upwards.")
+@options.number("--seeds", 30, "Number of MDPs, from `seed` upwards.")
 @options.out("New directory.  [default: runs/tabular_<TASK>]")
 @options.quiet
 def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None, quiet: bool) -> None:
     """Run the paper's tabular study: all methods on random MDPs, with curves, paired scores and figures.
 
-    KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=policy. A comma list sweeps a rate, as in
-    alpha_sc=0.1,0.3,1,3,10; updates= and models= choose methods. `purejax-sc keys tabular` explains each KEY.
+    KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=policy; updates=none,dyna,direct chooses methods.
+    `purejax-sc keys tabular` explains each KEY.
     """
     directory = out or Path("runs") / f"tabular_{task}"
     with work("--seeds, or give fewer values at once", all_cores=True):
@@ -194,17 +195,10 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="[LABEL=]DIR...")
-@click.option(
-    "--aggregate",
-    type=click.Choice(["mean", "iqm"]),
-    default="mean",
-    show_default=True,
-    help="Mean or interquartile mean over seeds, for the curves.",
-)
 @options.out(
     "Image to write; the table goes beside it, with the suffix .csv.", default="compare.png", show_default=True
 )
-def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
+def plot(runs: tuple[str, ...], out: Path) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
     A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
@@ -219,7 +213,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
     with refusals():
         from purejax_sc.results import compare
 
-        comparison = compare.plot(runs, out, aggregate)
+        comparison = compare.plot(runs, out)
     tables.print_comparison(comparison.rows)
     for note in compare.notes(comparison):
         click.echo(note)
@@ -228,7 +222,7 @@ def plot(runs: tuple[str, ...], aggregate: str, out: Path) -> None:
 
 @cli.command()
 @click.argument("pattern", default="")
-@click.option("--markdown", is_flag=True, help="As the page docs/keys.md.")
+@click.option("--markdown", is_flag=True, help="Print in Markdown, as in docs/keys.md.")
 def keys(pattern: str, markdown: bool) -> None:
     """Show the keys with PATTERN in their name or meaning: what they mean, and what they take.
 
@@ -261,16 +255,6 @@ def main(args: Sequence[str] | None = None) -> int:
     except Stopped as error:
         return fail(error.format_message(), error.status)
     except click.ClickException as error:
-        return fail(f"{error.format_message()}{_as_setting(error, args or sys.argv[1:])}", error.exit_code)
+        hint = " Settings are written KEY=VALUE, without dashes." if isinstance(error, click.NoSuchOption) else ""
+        return fail(f"{error.format_message()}{hint}", error.exit_code)
     return 0
-
-
-def _as_setting(error: click.ClickException, args: Sequence[str]) -> str:
-    """Suggest a setting for an unknown option: hyper.sc_weight=1 for `--hyper.sc_weight 1`."""
-    if not isinstance(error, click.NoSuchOption) or error.possibilities or error.ctx is None:
-        return ""
-    if not {"overrides", "settings"} & {parameter.name for parameter in error.ctx.command.params}:
-        return ""
-    name = error.option_name.lstrip("-").replace("-", "_")
-    value = (" ".join(args).partition(error.option_name)[2].replace("=", " ").split() or ["VALUE"])[0]
-    return f" Settings have no dashes: did you mean {name}={value}?"

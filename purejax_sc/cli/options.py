@@ -53,7 +53,7 @@ placement = click.option(
     default="auto",
     show_default=True,
     callback=lambda context, option, value: None if value == "auto" else value,
-    help="Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs), in one program.",
+    help="Train seeds at once (vmap, for accelerators) or one after the other (map, for CPUs).",
 )
 
 
@@ -71,28 +71,25 @@ def _numbers(context: Any, option: Any, text: str) -> tuple[int, ...]:
 
 
 def search(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--simulations and what else a search can be told, see `chosen_searches`."""
+    """Add --simulations and the other options of a search, see `chosen_searches`."""
     words = (
         click.option(
             "--simulations",
             default="0",
             show_default=True,
             callback=_numbers,
-            help="Also search, with so many simulations per action, as in 32 or 8,32,128.",
+            help="Also act by search with this many simulations per action, as in 32 or 8,32,128.",
         ),
-        click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Which search.  [default: muzero]"),
-        click.option(
-            "--max-depth", type=click.IntRange(1), help="Of a search.  [default: steps of the model in training]"
-        ),
+        click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Kind of search.  [default: muzero]"),
         click.option(
             "--search-temperature",
             type=click.FloatRange(0),
-            help="Above 0 a search draws its actions from weights^(1/T).  [default: 0, the best]",
+            help="Temperature T: search draws actions from weights^(1/T).  [default: 0, the best action]",
         ),
         click.option(
             "--dynamics",
             type=click.Choice(["model", "environment"]),
-            help="What a search steps: the environment is a perfect model.  [default: model]",
+            help="What search steps: the learned model, or the environment as a perfect one.  [default: model]",
         ),
     )
     return reduce(lambda f, word: word(f), reversed(words), function)
@@ -101,17 +98,15 @@ def search(function: Callable[..., Any]) -> Callable[..., Any]:
 def chosen_searches(
     simulations: tuple[int, ...],
     search: str | None,
-    max_depth: int | None,
     search_temperature: float | None,
     dynamics: str | None,
 ) -> tuple[Any, ...]:
-    """Return the `SearchOptions` of a command line; what only a search heeds is refused without one."""
-    given = search, max_depth, search_temperature, dynamics
-    if not simulations and given != (None,) * 4:
+    """Return the `SearchOptions` of a command line. Options of a search are refused without one."""
+    if not simulations and (search, search_temperature, dynamics) != (None,) * 3:
         raise click.UsageError("options of a search need --simulations: add --simulations 50, or leave them out")
     from purejax_sc.agent.search import SearchOptions
 
     kind: Any = search or "muzero"
     steps: Any = dynamics or "model"
     temperature = search_temperature or 0.0
-    return tuple(SearchOptions(number, kind, max_depth, temperature, steps) for number in simulations)
+    return tuple(SearchOptions(number, kind, None, temperature, steps) for number in simulations)

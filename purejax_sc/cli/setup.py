@@ -25,7 +25,7 @@ class UserError(click.ClickException):
 
 
 class Stopped(click.ClickException):
-    """The end of a command that a signal interrupted. stays: what remains of its work; may be empty."""
+    """End of a command by a signal. stays: what remains of its work; may be empty."""
 
     def __init__(self, interrupt: BaseException | None, stays: str = "") -> None:
         super().__init__(f"stopped: {stays}" if stays else "stopped")
@@ -34,10 +34,7 @@ class Stopped(click.ClickException):
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn what the package refuses, and what the file system does, into one line.
-
-    What code of the user's own raised is shown with its traceback before that line.
-    """
+    """Turn refusals and errors of the file system into one line, after the traceback of code of the user's own."""
     from purejax_sc.config import ConfigError
     from purejax_sc.results.files import RunError
 
@@ -51,12 +48,10 @@ def refusals() -> Iterator[None]:
 
 @contextmanager
 def work(cure: str, stays: str = "", all_cores: bool = False, alone: bool = True) -> Iterator[None]:
-    """Context manager around all that computes: set JAX up, and turn what a user can do something about into one line.
+    """Context manager around all that computes: set up JAX, and turn errors that a user can mend into one line.
 
-    cure:      what to lower where there is not enough memory.
-    stays:     what the line after Ctrl-C says about the work that was done.
-    all_cores: let what is independent run side by side on the cores of a CPU.
-    alone:     no other processes are to be joined, before which nothing may ask for devices.
+    cure:  what to lower where there is not enough memory.   stays: what Ctrl-C leaves.
+    all_cores, alone: see `_prepare_jax`.
     """
     try:
         with refusals():
@@ -104,7 +99,8 @@ PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=1000000"
 def _prepare_jax(all_cores: bool, alone: bool) -> None:
     """Keep compiled programs between runs, in the user's cache directory unless JAX is told another.
 
-    all_cores: one JAX device per CPU core, unless JAX was told a number: what runs side by side need not wait.
+    all_cores: one JAX device per CPU core, unless JAX was told a number.
+    alone:     check the devices; other processes have to be joined before anything asks for them.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if PATIENCE not in flags:

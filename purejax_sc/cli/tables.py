@@ -9,18 +9,16 @@ import click
 
 
 def print_methods(methods: Sequence[dict[str, Any]]) -> None:
-    """One line per method: the score that its task is judged by, the median of its difference from Dyna, and wins."""
+    """One line per method: its score, the median of its difference from Dyna, and wins."""
     names = ("task", "model", "update", "setting", "score", "median", "mean", "less Dyna", "wins", "lost")
     rows: list[tuple[str, ...]] = [names]
     for method in methods:
-        metric, scores = next(iter(method["metrics"].items()))
-        name = method["judged_by"]
-        words = (*(method[key] for key in ("task", "model", "update", "setting")), f"{metric}, {name}")
-        against = method["against"].get("dyna")
+        (metric, scores), name = next(iter(method["metrics"].items())), method["judged_by"]
         duel = ("-", "")
-        if against:
-            found = against[metric][name]
+        if "dyna" in method["against"]:
+            found = method["against"]["dyna"][metric][name]
             duel = _estimate(found["difference"], "median"), f"{found['wins']}/{found['of']}"
+        words = (*(method[key] for key in ("task", "model", "update", "setting")), f"{metric}, {name}")
         numbers = (_estimate(scores[name], "median"), _number(scores[name]["mean"]))
         rows.append((*words, *numbers, *duel, str(method["diverged"])))
     print_table(rows)
@@ -47,12 +45,9 @@ def print_evaluation(report: dict[str, Any]) -> None:
     policies = report["policies"]
     total = len(report["seeds"]) * report["episodes"]
     metrics = list(next(iter(policies.values()))["metrics"])
-    games = any("against_greedy" in policy for policy in policies.values())
-    rows = [("", "mean return", "IQM", "steps", "cut", *metrics, *(("against greedy",) if games else ()))]
+    rows = [("", "mean return", "IQM", "steps", "cut", *metrics)]
     for name, policy in policies.items():
-        own = [_estimate(policy["metrics"][metric]) for metric in metrics]
-        if games:
-            own.append(_estimate(policy["against_greedy"]) if "against_greedy" in policy else "-")
+        own = (_estimate(policy["metrics"][metric]) for metric in metrics)
         scores = (_estimate(policy["return"]), _estimate(policy["return"], "iqm"), _number(policy["length"]))
         rows.append((name, *scores, f"{policy['cut']} of {total}", *own))
     print_table(rows)
@@ -62,7 +57,7 @@ def print_evaluation(report: dict[str, Any]) -> None:
 
 
 def print_diagnosis(report: dict[str, Any]) -> None:
-    """One line per depth of the model, then what it says of actions, then one per way to choose them."""
+    """Three tables: errors by model step, scores of action values, and value lost by each policy."""
     names = list(report["by_depth"])
     said = ([_number(x["mean"]) for x in report["by_depth"][name]] for name in names)
     steps = map(str, range(1, report["depth"] + 1))
@@ -73,10 +68,10 @@ def print_diagnosis(report: dict[str, Any]) -> None:
     if not report["chosen"]:
         return
     click.echo()
-    rows = [("", "value lost", "gain", "over the row above", "not greedy's")]
+    rows = [("", "value lost", "gain", "over the row above")]
     for name, policy in report["chosen"].items():
         gains = _estimate(policy["over_greedy"]), _estimate(policy["over_last"])
-        rows.append((name, _number(policy["lost"]["mean"]), *gains, _number(policy["other"]["mean"])))
+        rows.append((name, _number(policy["lost"]["mean"]), *gains))
     print_table(rows)
     spread = f"the {len(report['seeds'])} seeds" if len(report["seeds"]) > 1 else "the states of the only seed"
     states, oracle = f"{report['choices']} states", f"{report['oracle']} simulations over the environment"
@@ -91,9 +86,7 @@ def print_imagination(report: dict[str, Any], meanings: dict[str, str]) -> None:
     print_table([("k", *(name.replace("_", " ") for name in report["by_k"])), *(tuple(row) for row in rows)])
     click.echo()
     print_table([(f"{name.replace('_', ' ')}:", text) for name, text in meanings.items()])
-    ended = "ended by a limit of time, for what follows which root values stand"
-    cut = f"; {report['cut']} {ended}" if report["cut"] else ""
-    click.echo(f"means over {report['steps']} steps of {report['episodes']} episode(s){cut}")
+    click.echo(f"means over {report['steps']} steps of {report['envs']} environments")
     if report["two_player"]:
         click.echo("the agent plays both sides: values count for the player to move, rewards for the one who moved")
     if report["depth"] > report["trained_depth"]:
@@ -113,11 +106,11 @@ def print_match(report: dict[str, Any]) -> None:
         ratings = ((row["name"], _between(round(row["elo"]), row["interval"])) for row in report["elo"])
         print_table([("", "Elo, over games"), *ratings])
         return
-    rows: list[tuple[str, ...]] = [("run", "seed", "wins", "as Black", "as White", "lead", "games ended by")]
+    rows: list[tuple[str, ...]] = [("run", "seed", "wins", "as Black", "as White", "games ended by")]
     for row in report["seeds"]:
         sides = (f"{row[side]['wins']} of {row[side]['games']}" for side in ("as_black", "as_white"))
         ended = ", ".join(f"{reason} {count}" for reason, count in row["ended"].items())
-        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, _number(row["lead"]), ended))
+        rows.append((row["run"], str(row["seed"]), str(row["wins"]), *sides, ended))
     print_table(rows)
     click.echo()
     rates = ((row["run"], _between(row["win_rate"], row["interval"])) for row in report["runs"])

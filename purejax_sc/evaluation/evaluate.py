@@ -17,7 +17,7 @@ from purejax_sc.envs import episodes, is_host, make_env, make_host_envs, make_sp
 from purejax_sc.envs.episodes import Episodes, Player
 from purejax_sc.envs.host import stacked_spec
 from purejax_sc.evaluation import players, render
-from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.files import RunError, Say, replace_files
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate, summary
 from purejax_sc.runs.agents import Agents, load_agents, reports_of
@@ -25,20 +25,16 @@ from purejax_sc.training.sharding import default_placement, over_seeds
 from purejax_sc.types import PRNG, Env, Key, Params, Tree
 
 FILE = "evaluation.json"
-OPENING = 4  # random moves before a search plays its agent's greedy policy, so that games differ
 MIN_LEVELS = 256  # size of the pool of held-out levels
-
-Say = Callable[[str], None]
 
 
 class EvaluationOptions(NamedTuple):
     """Evaluation settings. Python values: static.
 
-    episodes:    N, of each seed and each way to act.
+    episodes:    N, of each seed and each way to act.   seed: of the evaluation's own random numbers.
     max_steps:   longer episodes are cut there. Atari's customary limit is 108,000 frames of 4 per step.
     searches:    ways to search, see `search_names`; duplicates count once.
-    temperature: of the samples: below 1 likely actions become likelier.
-    seed:        of the evaluation's own random numbers.
+    temperature: of the sampled policy: below 1 likely actions become likelier.
     """
 
     episodes: int = 32
@@ -102,9 +98,8 @@ def evaluate_agents(
     """Play with every agent greedily, by sampling its policy and by each search.
 
     Two-player games are played against uniformly random moves, each side first in half of them; a return is then 1, 0
-    or -1 to the agent. A search also plays the greedy policy of the same agent, from random openings.
-    All ways to act get the same random numbers, so that they can be compared in pairs.
-    The result of a seed does not depend on which others are evaluated with it.
+    or -1 to the agent. All ways to act get the same random numbers, so that they can be compared in pairs. The result
+    of a seed does not depend on which others are evaluated with it.
 
     env: replaces the one that `agents.config.env` names. Returns a tree ready for JSON, whose `policies` holds a
     summary (see `summarise`) by way to act. Raises RunError for a search that the environment does not allow.
@@ -121,9 +116,6 @@ def evaluate_agents(
         if not np.isfinite(played.episode_return).all():
             raise RunError(f"env={config.env!r}: the return of an episode is not finite: mend its rewards")
         policies[name] = summarise(played)
-        if env and env.spec.two_player and name in searches:
-            games = _play(agents, options, name, env, opponent="greedy")
-            policies[name]["against_greedy"] = estimate((np.asarray(games.episode_return) + 1) / 2)  # a draw is 1/2
     return {
         "env": config.env,
         "seeds": list(agents.seeds),
@@ -148,15 +140,13 @@ def search_names(searches: Sequence[SearchOptions]) -> dict[str, SearchOptions]:
     return dict(zip(names, searches, strict=True))
 
 
-def _play(
-    agents: Agents, options: EvaluationOptions, name: str, env: Env | None, opponent: str | None = None
-) -> Episodes:
+def _play(agents: Agents, options: EvaluationOptions, name: str, env: Env | None) -> Episodes:
     """Play episodes [seeds, N]: in one compiled program, or on the host (env=None) one agent after the other."""
     if env is None:
         rows = range(len(agents.seeds))
         played = [_play_on_host(agents, options, name, row, options.episodes)[0] for row in rows]
         return jax.tree.map(lambda *x: np.stack(x), *played)
-    sides = make_sides(agents.config, env, options, name, opponent)
+    sides = make_sides(agents.config, env, options, name)
 
     def play_row(row: tuple[Params, Key]) -> Episodes:
         params, key = row
@@ -188,25 +178,17 @@ def seed_keys(agents: Agents, seed: int) -> Key:
 
 
 def make_sides(
-    config: Config, env: Env, options: EvaluationOptions, name: str, opponent: str | None = None
+    config: Config, env: Env, options: EvaluationOptions, name: str
 ) -> Callable[[Params], tuple[Player, ...]]:
-    """Return (params) -> the players of an episode: the agent that acts in the way `name`, and its opponent if any.
-
-    opponent: another way to act of the same agent, from random openings; None is random moves in a two-player game.
-    """
-    model = networks.make_model(config, env.spec)
+    """Return (params) -> players of an episode: the agent, which acts as `name` says, and random moves in a game."""
+    model, search = networks.make_model(config, env.spec), search_names(options.searches).get(name)
     choices = players.make_choices(config, model, env.spec, temperature=options.temperature)
-    searches = search_names(options.searches)
-
-    def player(name: str, params: Params) -> Player:
-        if name in searches:
-            return players.search_player(config, model, env, searches[name], params)
-        return episodes.policy_player(model, choices[name], params)
 
     def sides(params: Params) -> tuple[Player, ...]:
-        agent = player(name, params)
-        if opponent is not None:
-            return tuple(episodes.after_opening(side, OPENING) for side in (agent, player(opponent, params)))
+        if search is not None:
+            agent = players.search_player(config, model, env, search, params)
+        else:
+            agent = episodes.policy_player(model, choices[name], params)
         return (agent, episodes.uniform()) if env.spec.two_player else (agent,)
 
     return sides

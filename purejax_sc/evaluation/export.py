@@ -1,21 +1,18 @@
 """Agents to keep and to give away: what a run has learned in one small directory."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from purejax_sc.results.files import replace_file
+from purejax_sc.results.files import Say, replace_file
 from purejax_sc.results.lock import new_directory
 from purejax_sc.runs import agents as stored
 from purejax_sc.runs.agents import load_agents, row_of
 from purejax_sc.runs.directory import write_config
 
 
-def export(
-    directory: str | Path, out: Path, seed: int | None = None, say: Callable[[str], None] = print
-) -> dict[str, Any]:
+def export(directory: str | Path, out: Path, seed: int | None = None, say: Say = print) -> dict[str, Any]:
     """Write the agent of one seed (None: the first) to the new directory `out`, which can play and be evaluated.
 
     Only the parameters that act are kept, in half precision. Returns the seed, and the bytes that its file takes.

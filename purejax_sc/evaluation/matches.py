@@ -19,7 +19,7 @@ from purejax_sc.envs.episodes import MAX_STEPS, Player
 from purejax_sc.evaluation import players
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.networks import make_model
-from purejax_sc.results.files import RunError, replace_files
+from purejax_sc.results.files import RunError, Say, replace_files
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.runs.agents import load_agents
@@ -28,42 +28,30 @@ from purejax_sc.types import PRNG, Env, Key, Model, Params
 FILE = "match.json"
 RANDOM = "random"  # a player that needs no run
 
-Say = Callable[[str], None]
-
 
 class MatchOptions(NamedTuple):
-    """Settings of a match. Python values: static.
+    """Settings of a match. Python values: static."""
 
-    games:    of each pair, or of each seed against an engine; half of them as either colour.
-    openings: random moves at the start of each game, so that games differ.
-    seed:     of the openings and of searches.
-    """
-
-    games: int = 100
-    openings: int = 2
-    seed: int = 0
+    games: int = 100  # of each pair, or of each seed against an engine; half of them as either colour
+    openings: int = 2  # random moves at the start of each game
+    seed: int = 0  # of the openings and of searches
 
 
 class Entrant(NamedTuple):
-    """One side of a match. All but its name, its seeds and its player is None for random moves.
-
-    params:      the acting parameters of every seed [seeds].   search: before each move.
-    make_player: (params of one seed) -> Player.
-    """
+    """One side of a match. The last four are None for random moves."""
 
     name: str
     seeds: list[int]
-    make_player: Callable[[Any], Player]
-    search: SearchOptions = NO_SEARCH
+    make_player: Callable[[Any], Player]  # (params of one seed) -> Player
+    search: SearchOptions = NO_SEARCH  # before each move
     config: Config | None = None
     env: Env | None = None
     model: Model | None = None
-    params: Params | None = None
+    params: Params | None = None  # acting parameters of every seed [seeds]
 
 
 def load_entrant(name: str, say: Say) -> Entrant:
-    """Load the agents of `DIR[:SIMULATIONS[:SEARCH]]`, DIR also a shipped one, or `random`. Raises RunError and
-    ConfigError."""
+    """Load the agents of `DIR[:SIMULATIONS[:SEARCH]]` or `random`. Raises RunError and ConfigError."""
     if name == RANDOM:
         return Entrant(RANDOM, [0], lambda params: episodes.uniform())
     directory, search = parse_entrant(name)
@@ -83,10 +71,7 @@ def load_entrant(name: str, say: Say) -> Entrant:
 
 
 def parse_entrant(name: str) -> tuple[Path, SearchOptions]:
-    """Split `DIR[:SIMULATIONS[:SEARCH]]` into a directory and its search. Raises RunError for an unknown search.
-
-    Without simulations it plays by the policy alone.
-    """
+    """Split `DIR[:SIMULATIONS[:SEARCH]]` into a directory and its search. Raises RunError for an unknown search."""
     found = re.fullmatch(r"(.+?):([0-9]+)(?::(.*))?", name)
     if found is None or Path(name).exists():
         return Path(name), NO_SEARCH
@@ -99,7 +84,7 @@ def parse_entrant(name: str) -> tuple[Path, SearchOptions]:
 def write_match(
     play: Callable[[], tuple[dict[str, Any], dict[str, str]]], out: Path, command: str | None = None
 ) -> dict[str, Any]:
-    """Play a match, and write match.json and its other files, whose text it gives by path, to the new directory `out`.
+    """Write the report that `play` returns, and its other files (path -> text), to the new directory `out`.
 
     Raises RunError and ConfigError, and then leaves no directory.
     """
@@ -151,7 +136,6 @@ def _summarise_pair(meetings: list[np.ndarray], one: Entrant, other: Entrant) ->
     """Return counts and the mean score of the first, from its results [games] in all meetings; a draw is half a win.
 
     interval: of the score, over meetings drawn whole, or over the games of an only one (`interval_over`).
-    meetings: which seeds met, and the score of the first of them.
     """
     results = np.concatenate(meetings)
     counts = {"wins": results > 0, "draws": results == 0, "losses": results < 0}
@@ -171,16 +155,13 @@ def _summarise_pair(meetings: list[np.ndarray], one: Entrant, other: Entrant) ->
 
 
 def _score(drawn: np.ndarray, axis: int) -> np.ndarray:
-    """Return points per game of the meetings along an axis. drawn: points and games of each; all games count alike."""
+    """Return points per game of the meetings along an axis. drawn: points and games of each."""
     points, games = drawn.sum(axis)
     return np.asarray(points / games)
 
 
 def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, key: Key) -> list[np.ndarray]:
-    """Return results [games] of the first entrant in every meeting: 1, 0 or -1.
-
-    Seeds meet in turn, each time with either side first.
-    """
+    """Return results [games] of the first entrant, 1, 0 or -1, in every meeting. Seeds meet in turn."""
 
     def play(params: tuple[Any, Any], key: Key, *, num: int) -> Any:
         sides = [entrant.make_player(x) for entrant, x in zip((one, other), params, strict=True)]

@@ -1,12 +1,12 @@
 """Quality of the learned model for planning, measured in real states: what `evaluate --diagnose` reports.
 
-By depth: the model is unrolled along the actions really taken, and its outputs after k steps are compared with those of
-the root heads at the state really reached. By action: each action of sampled states is really taken, and r + gamma v of
-the model's first step is compared with the real one. By choice: the value that the greedy policy and searches lose by
-their actions, as an oracle sees it. The oracle is a search over the environment of every legal action.
+By depth: outputs of the model k steps along the actions really taken, compared with the root heads at the state really
+reached. By action: r + gamma v of one model step, compared with that of the real step, for the actions of sampled
+states. By choice: the value that the greedy policy and searches lose, judged by an oracle, which is a search over the
+environment that considers every legal action.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +22,11 @@ from purejax_sc.agent.search import SearchOptions
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.envs import is_host, make_env
-from purejax_sc.evaluation import model_rollouts
 from purejax_sc.evaluation.evaluate import evaluation_config, search_names, seed_keys
-from purejax_sc.evaluation.model_rollouts import Trajectory, mean_by_k, root_heads, shift_by_k, signed
+from purejax_sc.evaluation.model_rollouts import Trajectory, mean_by_k, play, root_heads, shift_by_k, signed
 from purejax_sc.evaluation.players import RealNode, make_choices, make_real_search, real_step
 from purejax_sc.networks import make_model
-from purejax_sc.results.files import RunError, replace_file
+from purejax_sc.results.files import RunError, Say, replace_file
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate
 from purejax_sc.runs.agents import Agents, load_agents, reports_of
@@ -35,53 +34,32 @@ from purejax_sc.training.sharding import default_placement, over_seeds
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params
 
 FILE = "diagnosis.json"
-MEASURES = (  # by depth, in the order of the table
-    "value_gap", "policy_kl", "illegal_mass", "value_beyond", "reward_error", "end_error", "reconstructed", "legal",
-)  # fmt: skip
-SCORES = ("rank_correlation", "spread", "regret", "regret_policy")  # of actions
+MEASURES = ("value_gap", "policy_kl", "illegal_mass", "value_beyond", "reward_error")  # by depth
+SCORES = ("rank_correlation", "regret", "regret_policy")  # of actions
 GREEDY, ORACLE = "greedy", "oracle"
-
-Say = Callable[[str], None]
 
 
 class DiagnosisOptions(NamedTuple):
-    """Sizes of the samples. Python values: static.
+    """Sizes of the samples. Python values: static."""
 
-    steps, envs: of real play by sampling the policy, for each seed.   seed: of the play.
-    depth:       model steps; None for twice as many as in training.
-    states:      in which all legal actions are tried, or `actions` random ones where there are more.
-    searches:    whose choices are judged.   choices: states in which they choose.
-    oracle:      simulations of the oracle, at least as many as there are legal actions.
-    """
-
-    steps: int = 192
-    envs: int = 16
-    depth: int | None = None
-    states: int = 256
-    actions: int = 64
+    steps: int = 192  # of real play with the sampled policy in each environment
+    envs: int = 16  # for each seed
+    depth: int | None = None  # model steps; None for twice as many as in training
+    states: int = 256  # in which legal actions are tried
+    actions: int = 64  # random ones at most in each state
     searches: tuple[SearchOptions, ...] = ()
-    choices: int = 512
-    oracle: int = 256
+    choices: int = 512  # states in which searches are judged
+    oracle: int = 256  # simulations of the oracle, at least one per legal action
     seed: int = 0
 
 
 class Actions(NamedTuple):
-    """Actions [S, C] of S states. model, real: r + gamma v of the model's step and of the real one, to the mover.
+    """Actions [S, C] of S states."""
 
-    tried: bool, False in place of missing legal actions.   logits: of the root policy.
-    """
-
-    model: Array
-    real: Array
-    tried: Array
-    logits: Array
-
-
-class Choices(NamedTuple):
-    """Actions int [W, S] of W policies in S states, and the values [W, S] that they lose, in raw returns."""
-
-    action: Array
-    lost: Array
+    model: Array  # r + gamma v of the model's step, to the mover
+    real: Array  # the same of the real step
+    tried: Array  # bool, False in place of missing legal actions
+    logits: Array  # of the root policy
 
 
 def diagnose(
@@ -120,18 +98,19 @@ def diagnose_agents(
     """Measure the models of all seeds. Return a tree ready for JSON, whose means are over seeds, with intervals.
 
     by_depth: name -> means for k = 1 .. depth, see `by_depth`; None where nothing counts.
-    actions:  `rank_correlation` of the model's action values with the real ones within a state, `spread` of the real
-              ones, `regret` of the model's best action and `regret_policy` of the policy's.
+    actions:  `rank_correlation` of the model's action values with the real ones within a state, `regret` of the model's
+              best action and `regret_policy` of the policy's.
     chosen:   see `summarise_choices`; {} without searches.
     """
     config = agents.config
     depth = options.depth or 2 * config.muesli.unroll
     model, searches = make_model(config, env.spec), search_names(options.searches)
+    sampled = make_choices(config, model, env.spec)["sampled"]
     say(f"{options.steps} steps of {options.envs} environments for each of {len(agents.seeds)} seed(s)")
 
-    def measure(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions, Choices | None]:
+    def measure(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions, Array | None]:
         params, (key_play, key_actions, key_choices) = row[0], jax.random.split(row[1], 3)
-        played = play(env, model, params, key_play, config, options.steps + depth, options.envs)
+        played = play(env, model, params, sampled, key_play, options.steps + depth, options.envs)
         tried = try_actions(env, model, params, played, key_actions, config, options)
         choices = choose(env, model, params, played, key_choices, config, options) if searches else None
         return by_depth(model, params, env.spec, played, config, depth), tried, choices
@@ -148,7 +127,7 @@ def diagnose_agents(
         "depth": depth,
         "trained_depth": config.muesli.unroll,
         "confidence": CONFIDENCE,
-        "by_depth": {name: [_over_seeds(x) for x in depths[name].T] for name in MEASURES if name in depths},
+        "by_depth": {name: [_over_seeds(x) for x in depths[name].T] for name in MEASURES},
         "actions": {name: _over_seeds(np.array([x[name] for x in scores])) for name in SCORES},
         "chosen": summarise_choices([GREEDY, *searches, ORACLE], choices) if searches else {},
     }
@@ -159,72 +138,46 @@ def _over_seeds(values: np.ndarray) -> dict[str, Any]:
     return estimate(values[np.isfinite(values)][:, None])
 
 
-def play(env: Env, model: Model, params: Params, key: Key, config: Config, steps: int, num_envs: int) -> Trajectory:
-    """Sample the policy in a stream of episodes."""
-    key_env, key_steps = jax.random.split(key)
-    stream = model_rollouts.start_stream(env, model, key_env, num_envs)
-    sampled = make_choices(config, model, env.spec)["sampled"]
-    return model_rollouts.follow(env, model, params, sampled, stream, key_steps, steps)[1]
-
-
 def by_depth(
     model: Model, params: Params, spec: EnvSpec, played: Trajectory, config: Config, depth: int
 ) -> dict[str, Array]:
-    """Compare the model with real states k = 1 .. depth steps on. Return means [depth] of `MEASURES`.
+    """Compare the model with real states k = 1 .. depth steps later. Return means [depth] of `MEASURES`.
 
-    NaN where nothing counts (`losses.unroll_masks`). The last two are left out for a model that does not predict them.
-    `illegal_mass` is of the policy that a search uses (`auxiliary.masked_policy`), `policy_kl` of the unmasked one.
+    NaN where nothing counts (`losses.unroll_masks`). `illegal_mass` is of the policy that a search uses
+    (`auxiliary.masked_policy`), `policy_kl` of the unmasked one.
     """
     masks = losses.unroll_masks(played.discount, played.obs.valid, depth)  # [K + 1, T, N]
 
-    def step(z: Array, action: Array) -> tuple[Array, dict[str, Array]]:
+    def step(z: Array, action: Array) -> tuple[Array, tuple[Array, ...]]:
         one_hot = jax.nn.one_hot(jnp.ravel(action), spec.num_actions)
         z, reward = model.step(params.dynamics, params.reward, z, one_hot)
-        return z, {"reward": model.decode(reward)} | _outputs(model, params, z)
+        policy, _ = auxiliary.policy_and_legality(model, params, z)
+        value = model.decode(model.value(params.value, z))
+        return z, (value, model.decode(reward), policy, auxiliary.masked_policy(model, params, z))
 
     z_0 = model.start(params.dynamics, jnp.reshape(played.e, (-1, *played.e.shape[2:])))
     out = jax.lax.scan(step, z_0, shift_by_k(played.action, depth - 1))[1]
-    out = {name: jnp.reshape(x, (depth, *played.action.shape, *x.shape[2:])) for name, x in out.items()}
-    reward, value = out["reward"], out["value"]
+    value, reward, policy, masked = (jnp.reshape(x, (depth, *played.action.shape, *x.shape[2:])) for x in out)
     roots = *root_heads(model, params, played), played.obs.legal
     v_root, log_root, legal = (shift_by_k(x, depth)[1:] for x in roots)
     gamma = signed(config.hyper.discount, spec)
     ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
-    kl = jnp.sum(jnp.exp(log_root) * (log_root - jax.nn.log_softmax(out["policy"])), axis=-1)
-    illegal = jnp.sum(jnp.where(legal, 0.0, jax.nn.softmax(out["masked_policy"])), axis=-1)
-    end_error = jnp.abs(reward + gamma * value - shift_by_k(played.reward, depth - 1))
-    before, live, beyond = masks.live[:-1], masks.live[1:], masks.absorbed[1:]
-    means = {
+    kl = jnp.sum(jnp.exp(log_root) * (log_root - jax.nn.log_softmax(policy)), axis=-1)
+    illegal = jnp.sum(jnp.where(legal, 0.0, jax.nn.softmax(masked)), axis=-1)
+    live = masks.live[1:]
+    return {
         "value_gap": mean_by_k(jnp.abs(value - v_root), live),
         "policy_kl": mean_by_k(kl, live),
         "illegal_mass": mean_by_k(illegal, live),
-        "value_beyond": mean_by_k(jnp.abs(value - ends.value[1:]), beyond),
-        "reward_error": mean_by_k(jnp.abs(reward - ends.reward), before),
-        "end_error": mean_by_k(end_error, before & beyond),
+        "value_beyond": mean_by_k(jnp.abs(value - ends.value[1:]), masks.absorbed[1:]),
+        "reward_error": mean_by_k(jnp.abs(reward - ends.reward), masks.live[:-1]),
     }
-    targets = {"legal": played.obs.legal}
-    if model.visible is not None:
-        targets["reconstructed"] = model.visible(played.obs.frame)
-    for name in targets.keys() & out.keys():
-        right = jnp.all(out[name] == shift_by_k(targets[name], depth)[1:], axis=tuple(range(3, out[name].ndim)))
-        means[name] = mean_by_k(right.astype(value.dtype), live)
-    return means
-
-
-def _outputs(model: Model, params: Params, z: Array) -> dict[str, Array]:
-    """Outputs of the model at its states z [M, ...]: raw values, policy logits, and bits that it predicts."""
-    policy, legal = auxiliary.policy_and_legality(model, params, z)
-    masked = auxiliary.masked_policy(model, params, z)
-    out = {"value": model.decode(model.value(params.value, z)), "policy": policy, "masked_policy": masked}
-    if model.reconstruct is not None:
-        out["reconstructed"] = model.reconstruct(params.dynamics, z) > 0
-    return out if legal is None else out | {"legal": legal > 0}
 
 
 def try_actions(
     env: Env, model: Model, params: Params, played: Trajectory, key: Key, config: Config, options: DiagnosisOptions
 ) -> Actions:
-    """Take legal actions of `options.states` sampled states, each on its own, in the environment and in the model."""
+    """Take legal actions of `options.states` sampled states in the environment and in the model."""
     key_states, key_actions, key_env = jax.random.split(key, 3)
     here = _sample_states(key_states, played, played.obs.valid, options.states)
     order = jnp.where(here.obs.legal, jax.random.uniform(key_actions, here.obs.legal.shape), 1.0)  # legal ones first
@@ -270,7 +223,7 @@ def score(actions: Actions) -> dict[str, float]:
         flat = min(np.ptp(rank) for rank in ranks) == 0  # all equal: there is no order
         correlation = np.nan if flat else np.corrcoef(*ranks)[0, 1]
         regrets = (real.max() - real[np.argmax(x)] for x in (model, logits))
-        rows.append((correlation, real.std(), *regrets))
+        rows.append((correlation, *regrets))
     columns = np.array(rows, float).reshape(-1, len(SCORES)).T
     known = (column[~np.isnan(column)] for column in columns)
     return {name: float(x.mean()) if len(x) else np.nan for name, x in zip(SCORES, known, strict=True)}
@@ -278,11 +231,11 @@ def score(actions: Actions) -> dict[str, float]:
 
 def choose(
     env: Env, model: Model, params: Params, played: Trajectory, key: Key, config: Config, options: DiagnosisOptions
-) -> Choices:
-    """Choose an action in `options.choices` sampled states with a choice: greedily, by each search and by the oracle.
+) -> Array:
+    """Return the values [W, S] lost in S sampled states by W policies: greedy, each search, and the oracle itself.
 
-    The value lost is that of the oracle's best action less that of the chosen one. An action that the oracle did not
-    visit has the value of the state.
+    The value lost is that of the oracle's best action less that of the chosen one, in raw returns. An action that the
+    oracle did not visit has the value of the state.
     """
     key_states, key_search, key_oracle = jax.random.split(key, 3)
     choice = played.obs.valid & (jnp.sum(played.obs.legal, axis=-1) > 1)
@@ -300,21 +253,18 @@ def choose(
     action = jnp.stack([greedy, *(search(how, key_search).action for how in searches), oracle.action])
     q = jnp.where(oracle.visits > 0, oracle.q, oracle.value[:, None])
     best = jnp.max(jnp.where(legal, q, -jnp.inf), axis=-1, keepdims=True)
-    return Choices(action, (best - jnp.take_along_axis(q, action.T, axis=-1)).T)
+    return (best - jnp.take_along_axis(q, action.T, axis=-1)).T
 
 
-def summarise_choices(policies: Sequence[str], choices: Choices) -> dict[str, Any]:
-    """Summarise choices [seeds, W, S] by policy, the first of which is greedy, as estimates with intervals.
+def summarise_choices(policies: Sequence[str], lost: np.ndarray) -> dict[str, Any]:
+    """Summarise values lost [seeds, W, S] by policy, the first of which is greedy, as estimates with intervals.
 
     lost: value.   over_greedy, over_last: value gained over the greedy policy, and over the policy before.
-    other: share of states in which it is not the greedy action.
     """
-    action, lost = (np.asarray(x) for x in choices)
     columns = {
         "lost": lost,
         "over_greedy": lost[:, :1] - lost,
         "over_last": np.concatenate([lost[:, :1], lost[:, :-1]], axis=1) - lost,
-        "other": action != action[:, :1],
     }
     return {
         name: {column: estimate(x[:, i].astype(np.float64)) for column, x in columns.items()}

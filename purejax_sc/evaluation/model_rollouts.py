@@ -1,17 +1,16 @@
-"""Rollouts of the learned model from the states of real episodes, compared with what followed there.
+"""Rollouts of the learned model from states of real play, compared with what followed there.
 
-At every step of an episode the policy is rolled out over the model: rewards r^k and values v^k of K imagined steps.
-They are compared with the real rewards, the root value v(s_{t+k}) of the state reached k steps later and the
-return-to-go, and with each other by the self-consistency error |v^k - G_{k:K}| (paper Eq. 7).
+From every step of a stream of episodes the policy is rolled out over the model: rewards r^k and values v^k of K
+imagined steps. They are compared with the real rewards, the root value v(s_{t+k}) of the state reached k steps later
+and the return-to-go, and with each other by the self-consistency error |v^k - G_{k:K}| (paper Eq. 7).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from purejax_sc import memory
 from purejax_sc.agent import auxiliary, consistency, losses, returns
@@ -23,39 +22,28 @@ from purejax_sc.envs.episodes import Choose
 from purejax_sc.evaluation.evaluate import evaluation_config, seed_keys
 from purejax_sc.evaluation.players import make_choices, row_params
 from purejax_sc.networks import make_model
+from purejax_sc.results.files import Say
 from purejax_sc.results.statistics import as_number
 from purejax_sc.runs.agents import load_agents, row_of
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Tree
 
-CHUNK = 32  # steps that are played, or imagined from, at once
+CHUNK = 32  # steps that are imagined from at once
 COLUMNS = {  # of the table by k -> meaning
     "sc_error": "|v^k - G_{k:K}|, both imagined",
     "value_gap": "|v^k - root value of the state really reached k steps later|",
     "return_gap": "|v^k - discounted return-to-go from there|",
     "reward_error": "|r^k - real reward|",
-    "same": "share of rollouts whose first k actions were then really taken",
-    "value_gap_same": "the value gap of those",
-    "reward_error_same": "the reward error of those",
 }
-
-Say = Callable[[str], None]
 
 
 class ImaginationOptions(NamedTuple):
-    """Imagination settings. Python values: static.
+    """Imagination settings. Python values: static."""
 
-    episodes:     N, played side by side.   max_steps: longer episodes are cut there.
-    depth:        K model steps; None for as many as the model was unrolled in training.
-    sampled:      sample the policy, in the environment and in imagination; else its best action is taken.
-    real_actions: imagine the actions that were really taken, instead of the policy's at the imagined states.
-    seed:         of the episodes and of the samples.
-    """
-
-    episodes: int = 8
-    max_steps: int = 2_500
-    depth: int | None = None
-    sampled: bool = False
-    real_actions: bool = False
+    steps: int = 512  # of real play in each environment, episode after episode
+    envs: int = 8
+    depth: int | None = None  # K model steps; None for as many as the model was unrolled in training
+    sampled: bool = False  # sample the policy, in the environment and in imagination; else take its best action
+    real_actions: bool = False  # imagine the actions really taken, instead of the policy's at the imagined states
     seed: int = 0
 
 
@@ -71,21 +59,10 @@ class Trajectory(NamedTuple):
     discount: Array
 
 
-# N environments between two steps, and the encoder's carry before their observations
-Stream = tuple[base.DriverState, Tree]
+def play(env: Env, model: Model, params: Params, choose: Choose, key: Key, steps: int, num_envs: int) -> Trajectory:
+    """Act `steps` times in each environment; episodes follow each other. In a game, play both sides. Pure."""
 
-
-def start_stream(env: Env, model: Model, key: Key, num_envs: int) -> Stream:
-    """Start an episode in every environment."""
-    return base.init(env, key, num_envs), model.initial_carry(num_envs)
-
-
-def follow(
-    env: Env, model: Model, params: Params, choose: Choose, stream: Stream, key: Key, steps: int
-) -> tuple[Stream, Trajectory]:
-    """Act `steps` times; episodes follow each other. Return the stream after that, and the trajectory."""
-
-    def step(stream: Stream, key: Key) -> tuple[Stream, Trajectory]:
+    def step(stream: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Trajectory]:
         state, carry = stream
         key_act, key_env = jax.random.split(key)
         e, carry = model.encode(params.encoder, jax.tree.map(lambda leaf: leaf[None], state.obs), carry)
@@ -93,26 +70,9 @@ def follow(
         after, reward, discount, _ = base.step(env, key_env, state, action)
         return (after, carry), Trajectory(state.env, state.obs, e[0], carry, action, reward, discount)
 
-    return jax.lax.scan(step, stream, jax.random.split(key, steps))
-
-
-def play(env: Env, model: Model, params: Params, key: Key, config: Config, options: ImaginationOptions) -> Trajectory:
-    """Play until the first episode of every environment is over, or for max_steps + 1. In a game, both sides.
-
-    `env` and `carry` are left out. Raises ConfigError where there is not enough memory.
-    """
-    key_begin, key_steps = jax.random.split(key)
-    choose = make_choices(config, model, env.spec)["sampled" if options.sampled else "greedy"]
-    start = jax.jit(lambda key: start_stream(env, model, key, options.episodes))
-    go_on = jax.jit(lambda params, x, key: follow(env, model, params, choose, x, key, CHUNK))
-    program = memory.compiled(go_on, (params, jax.eval_shape(start, key_begin), key_steps), "--episodes")
-    stream, over = start(key_begin), np.zeros(options.episodes, bool)
-    chunks: list[Trajectory] = []
-    while not over.all() and CHUNK * len(chunks) <= options.max_steps:
-        stream, chunk = program(params, stream, jax.random.fold_in(key_steps, len(chunks)))
-        chunks.append(jax.device_get(chunk._replace(env=(), carry=())))
-        over |= (chunks[-1].discount == 0).any(axis=0)
-    return jax.tree.map(lambda *x: np.concatenate(x)[: options.max_steps + 1], *chunks)
+    key_env, key_steps = jax.random.split(key)
+    stream = base.init(env, key_env, num_envs), model.initial_carry(num_envs)
+    return jax.lax.scan(step, stream, jax.random.split(key_steps, steps))[1]
 
 
 def root_heads(model: Model, params: Params, played: Trajectory) -> tuple[Array, Array]:
@@ -143,27 +103,17 @@ def mean_by_k(x: Array, mask: Array) -> Array:
 class Imagined(NamedTuple):
     """K imagined steps from the states of T real steps of N environments, beside what followed those states.
 
-    acted:  bool [T, N] the step belongs to the first episode and its outcome is known. Only these count.
-    value:  [K + 1, T, N] raw, the root value at k = 0 and v^k.   reward: [K, T, N] raw r^k, k = 1 .. K.
-    target: [K, T, N] raw G_{k:K}, k = 0 .. K - 1.                action: int32 [K, T, N] imagined.
-    real_value, real_return: [K + 1, T, N] raw, of the state k steps later.   real_reward: [K, T, N] raw.
-            0 after the end of the episode; NaN (unknown) beyond a cut.
-    real_action: int32 [K, T, N]; -1 where the episode is over.
-    same:   bool [K + 1, T, N] the first k imagined actions were really taken, as far as the episode lasted.
-
-    Values are those of the player to move, rewards those of the player who moved.
+    Raw values of the player to move, rewards of the player who moved. `real_*` are 0 after the end of the episode and
+    NaN (unknown) beyond a time limit or the last step.
     """
 
-    acted: Array
-    value: Array
-    reward: Array
-    target: Array
-    action: Array
-    real_value: Array
-    real_return: Array
-    real_reward: Array
-    real_action: Array
-    same: Array
+    acted: Array  # bool [T, N] the agent acted and the outcome of the step is known; only these count
+    value: Array  # [K + 1, T, N] the root value at k = 0 and v^k
+    reward: Array  # [K, T, N] r^k, k = 1 .. K
+    target: Array  # [K, T, N] G_{k:K}, k = 0 .. K - 1
+    real_value: Array  # [K + 1, T, N] root value of the state k steps later
+    real_return: Array  # [K + 1, T, N] return-to-go from there
+    real_reward: Array  # [K, T, N]
 
 
 def imagine(
@@ -178,7 +128,6 @@ def imagine(
     """Imagine from every step of a trajectory. options.depth must be a number. Pure."""
     depth, gamma = options.depth, signed(config.hyper.discount, spec)
     assert depth is not None
-    acted = first_episodes(played)
     v, log_pi = root_heads(model, params, played)
 
     def at_a_step(x: tuple[Array, Array, Array, Array, Key]) -> tuple[Array, ...]:
@@ -187,29 +136,14 @@ def imagine(
         rollout = consistency.imagine(model, params, model.start(params.dynamics, e), log_pi, mu, key, depth)
         errors = consistency.sc_errors(model, params, rollout, gamma, UPDATES["residual"], root=e)  # gates: no matter
         value = jnp.concatenate([jax.vmap(model.decode)(errors.prediction), model.decode(errors.end)[None]])
-        return value, rollout.reward, errors.target, jnp.argmax(rollout.action, axis=-1).astype(jnp.int32)
+        return value, rollout.reward, errors.target
 
     actions = jnp.moveaxis(shift_by_k(played.action, depth - 1), 0, 1)
     rows = (played.e, played.obs.legal, log_pi, actions, jax.random.split(key, len(v)))
-    by_k = jax.lax.map(at_a_step, rows, batch_size=CHUNK)
-    value, reward, target, action = (jnp.moveaxis(x, 0, 1) for x in by_k)
-    real = _outcomes(played, acted, v, depth, gamma, config)
-    same = jnp.cumprod((action == real[-1]) | (real[-1] < 0), axis=0, dtype=jnp.int32).astype(bool)
-    same = jnp.concatenate([jnp.ones_like(acted)[None], same])
-    return Imagined(acted, value, reward, target, action, *real, same)
-
-
-def first_episodes(played: Trajectory) -> Array:
-    """Return bool [T, N]: steps of the first episodes whose outcome is known.
-
-    The root value stands for what would have followed the final observation of a truncated episode, and the last entry
-    of all where the episode goes on.
-    """
-    ended = (played.discount == 0).astype(jnp.int32)
-    last = jnp.arange(len(ended))[:, None] == len(ended) - 1
-    known = played.obs.valid & ((ended == 1) | ~last)
-    over = jnp.cumsum(1 - known.astype(jnp.int32), axis=0) + jnp.cumsum(ended, axis=0) - ended
-    return known & (over == 0)
+    value, reward, target = (jnp.moveaxis(x, 0, 1) for x in jax.lax.map(at_a_step, rows, batch_size=CHUNK))
+    is_last = jnp.arange(len(v))[:, None] == len(v) - 1
+    acted = played.obs.valid & ((played.discount == 0) | ~is_last)
+    return Imagined(acted, value, reward, target, *_outcomes(played, acted, v, depth, gamma, config))
 
 
 def make_mu(legal: Array, actions: Array, options: ImaginationOptions) -> Mu:
@@ -229,39 +163,33 @@ def make_mu(legal: Array, actions: Array, options: ImaginationOptions) -> Mu:
 
 def _outcomes(
     played: Trajectory, acted: Array, v: Array, depth: int, gamma: Scalar, config: Config
-) -> tuple[Array, Array, Array, Array]:
-    """Compute `real_value, real_return, real_reward, real_action` of `Imagined`. v: [T, N] root values."""
+) -> tuple[Array, Array, Array]:
+    """Compute `real_value, real_return, real_reward` of `Imagined`. v: [T, N] root values."""
     masks = losses.unroll_masks(played.discount, acted, depth)
     ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
-    # where an episode was cut, the root value stands for all that would have followed
+    # beyond a time limit or the last step, the root value stands for all that would have followed
     reward = jnp.where(acted, played.reward, v)
     discount = jnp.where(acted, config.hyper.discount * played.discount, 0.0)
     v_t = jnp.concatenate([v[1:], v[-1:]])
     return_to_go = returns.vtrace(v, v_t, reward, discount, jnp.ones_like(v), 1.0)
 
     def known(x: Array, beyond: Array) -> Array:
-        """x [K, T, N] inside the episode, `beyond` after its end, NaN beyond a cut."""
+        """x [K, T, N] inside the episode, `beyond` after its end, NaN where unknown."""
         num = len(x)
         return jnp.where(masks.live[:num], x, jnp.where(masks.absorbed[:num], beyond, jnp.nan))
 
-    actions = jnp.where(masks.live[:depth], shift_by_k(played.action, depth - 1), -1)
     values, to_go = (known(shift_by_k(x, depth), ends.value) for x in (v, return_to_go))
-    return values, to_go, known(ends.reward, ends.reward), actions
+    return values, to_go, known(ends.reward, ends.reward)
 
 
 def errors_by_k(x: Imagined) -> dict[str, Array]:
     """Return means over all steps by the names of `COLUMNS`: [K + 1] for k = 0 .. K, NaN where nothing counts."""
     none = jnp.full((1, *x.acted.shape), jnp.nan)
-    value_gap = jnp.abs(x.value - x.real_value).at[0].set(jnp.nan)
-    reward_error = jnp.concatenate([none, jnp.abs(x.reward - x.real_reward)])
     errors = {
         "sc_error": jnp.concatenate([jnp.abs(x.value[:-1] - x.target), none]),
-        "value_gap": value_gap,
+        "value_gap": jnp.abs(x.value - x.real_value).at[0].set(jnp.nan),
         "return_gap": jnp.abs(x.value - x.real_return),
-        "reward_error": reward_error,
-        "same": jnp.where(jnp.isnan(value_gap), jnp.nan, x.same.astype(value_gap.dtype)),
-        "value_gap_same": jnp.where(x.same, value_gap, jnp.nan),
-        "reward_error_same": jnp.where(x.same, reward_error, jnp.nan),
+        "reward_error": jnp.concatenate([none, jnp.abs(x.reward - x.real_reward)]),
     }
     return {name: mean_by_k(error, x.acted[None] & ~jnp.isnan(error)) for name, error in errors.items()}
 
@@ -275,34 +203,30 @@ def imagine_run(
 ) -> dict[str, Any]:
     """Imagine with the agent of one seed (None: the first) of a run, or a shipped one. Raises RunError and ConfigError.
 
-    Returns a tree ready for JSON: the settings, `steps` of all episodes, how many were `cut`, and `by_k`: means for
-    k = 0 .. depth by the names of `COLUMNS`, None where nothing counts. overrides: as `evaluate` takes them.
+    Returns a tree ready for JSON: the settings and `by_k`: means for k = 0 .. depth by the names of `COLUMNS`, None
+    where nothing counts. overrides: as `evaluate` takes them.
     """
     agents = load_agents(directory, say)
     row = row_of(seed, agents.seeds, directory)
-    config = evaluation_config(agents.config, options.episodes, overrides)
+    config = evaluation_config(agents.config, options.envs, overrides)
     options = options._replace(depth=options.depth or config.muesli.unroll)
     env = make_env(config)
-    model, params = make_model(config, env.spec), row_params(agents, row)
-    key_play, key_imagine = jax.random.split(seed_keys(agents, options.seed)[row])
-    say(f"seed {agents.seeds[row]}: {options.episodes} episode(s), {options.depth} imagined steps from every real one")
-    played = play(env, model, params, key_play, config, options)
+    model = make_model(config, env.spec)
+    choose = make_choices(config, model, env.spec)["sampled" if options.sampled else "greedy"]
+    say(f"seed {agents.seeds[row]}: {options.depth} imagined steps from {options.steps} of {options.envs} environments")
 
-    def numbers(params: Params, played: Trajectory, key: Key) -> tuple[Imagined, dict[str, Array]]:
-        found = imagine(model, params, env.spec, played, key, config, options)
-        return found, errors_by_k(found)
+    def measure(params: Params, key: Key) -> dict[str, Array]:
+        key_play, key_imagine = jax.random.split(key)
+        played = play(env, model, params, choose, key_play, options.steps, options.envs)
+        return errors_by_k(imagine(model, params, env.spec, played, key_imagine, config, options))
 
-    arguments = params, played, key_imagine
-    program = memory.compiled(jax.jit(numbers), arguments, "--episodes or --max-steps")
-    imagined, by_k = jax.device_get(program(*arguments))
-    cut = np.isnan(imagined.real_value[1])[imagined.acted.sum(axis=0) - 1, np.arange(options.episodes)]
+    arguments = row_params(agents, row), seed_keys(agents, options.seed)[row]
+    by_k = jax.device_get(memory.compiled(jax.jit(measure), arguments, "--steps or --envs")(*arguments))
     return {
         "env": config.env,
         "agent": agents.seeds[row],
         "trained_depth": config.muesli.unroll,
         **options._asdict(),
         "two_player": env.spec.two_player,
-        "steps": int(imagined.acted.sum()),
-        "cut": int(cut.sum()),
         "by_k": {name: [as_number(x) for x in by_k[name].tolist()] for name in COLUMNS},
     }

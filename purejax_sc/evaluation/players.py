@@ -1,7 +1,6 @@
 """Trained agents as players of whole episodes: by policy, or by a search over the model or the environment.
 
-The environment is a perfect model: each step of the tree is a real one, and the agent's root heads evaluate every node.
-The difference between the two searches is what a better model could gain.
+In a search over the environment each step of the tree is a real one, and the root heads evaluate every node.
 """
 
 from collections.abc import Callable
@@ -26,14 +25,11 @@ from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Param
 
 
 class RealNode(NamedTuple):
-    """Real states in B trees. env: the environment's [B, ...].   carry: of the encoder there [B, ...].
+    """Real states in B trees."""
 
-    running: bool [B], False beyond the end of an episode, where rewards and values are 0.
-    """
-
-    env: Tree
-    carry: Tree
-    running: Array
+    env: Tree  # states of the environment [B, ...]
+    carry: Tree  # of the encoder there [B, ...]
+    running: Array  # bool [B], False beyond the end of an episode, where rewards and values are 0
 
 
 # (params, encodings e [B, ...], legal bool [B, A], real states of B, key) -> SearchResult

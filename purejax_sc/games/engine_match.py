@@ -1,7 +1,7 @@
 """Matches of Go between agents and an engine that speaks the Go Text Protocol, with Pgx as the referee."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from purejax_sc.evaluation.matches import Entrant, MatchOptions, load_entrant
 from purejax_sc.games.gtp import Engine, find_program
 from purejax_sc.games.notation import COLOURS, score, sgf
 from purejax_sc.games.player import BatchedGames, board_size, make_games, make_policy, params_of
+from purejax_sc.results.files import Say
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.types import PRNG, Array, Params
 
@@ -23,23 +24,16 @@ MOVES_PER_POINT = 4  # of a game; then the board is scored as it is
 PLAYED_OUT = ("passes", "limit")
 NO_MOVE = -1
 
-Say = Callable[[str], None]
-
 
 @dataclass
 class Game:
-    """One game. An even number gives Black to the agent.
-
-    won: by the agent; None while the game goes on, and where it does not count.
-    ended: "passes", "limit", and of the engine "resignation" or "illegal move", which does not count; else empty.
-    score: by area with all stones alive, as in "B+3.5".
-    """
+    """One game. An even number gives Black to the agent."""
 
     number: int
     moves: list[int] = field(default_factory=list)
-    won: bool | None = None
-    ended: str = ""
-    score: str = ""
+    won: bool | None = None  # by the agent; None while the game goes on, and where it does not count
+    ended: str = ""  # "passes", "limit", or of the engine "resignation" or "illegal move", which does not count
+    score: str = ""  # by area with all stones alive, as in "B+3.5"
 
     @property
     def colour(self) -> int:
@@ -49,11 +43,6 @@ class Game:
     def waits_for(self, agent: bool) -> bool:
         """Return whether the game goes on and it is the agent's turn, or the engine's."""
         return not self.ended and (len(self.moves) % 2 == self.colour) == agent
-
-    @property
-    def lead(self) -> float:
-        """Points by which the agent is ahead, komi included."""
-        return float(self.score[2:]) * (1 if self.score[0] == "BW"[self.colour] else -1)
 
 
 def against_engine(
@@ -83,15 +72,14 @@ def against_engine(
 
 
 def summarise(games: Sequence[Game]) -> dict[str, Any]:
-    """Return wins, also by colour, the mean lead in games that were played out, if any, and how games ended."""
-    leads, counted = [game.lead for game in games if game.ended in PLAYED_OUT], [x for x in games if x.won is not None]
+    """Return wins, also by colour, and how games ended."""
+    counted = [x for x in games if x.won is not None]
     sides = {"as_black": [x for x in counted if x.colour == 0], "as_white": [x for x in counted if x.colour == 1]}
     return {
         "games": len(games),
         "counted": len(counted),
         "wins": sum(game.won is True for game in games),
         **{side: {"games": len(x), "wins": sum(game.won is True for game in x)} for side, x in sides.items()},
-        "lead": float(np.mean(leads)) if leads else None,
         "ended": dict(Counter(game.ended for game in games)),
     }
 
@@ -138,10 +126,7 @@ def play_games(
 
 
 class Round:
-    """Games side by side, with an engine for each. The agent moves when all engines have; no game depends on another.
-
-    There may be more boards than games.
-    """
+    """Games side by side, with an engine for each. The agent moves when all engines have."""
 
     def __init__(
         self,
@@ -215,14 +200,12 @@ class Round:
         for i, (game, _) in enumerate(self._tables):
             passed = game.moves[-2:] == [self._size**2] * 2
             if not game.ended and (passed or len(game.moves) >= MOVES_PER_POINT * self._size**2):
-                self._end(i, "passes" if passed else "limit", self._score(i)[0] == "BW"[game.colour])
+                won = score(self._position.board[i], GO_KOMI)[0] == "BW"[game.colour]
+                self._end(i, "passes" if passed else "limit", won)
 
     def _end(self, i: int, ended: str, won: bool | None) -> None:
         game = self._tables[i][0]
-        game.ended, game.won, game.score = ended, won, self._score(i)
-
-    def _score(self, i: int) -> str:
-        return score(self._position.board[i], GO_KOMI)
+        game.ended, game.won, game.score = ended, won, score(self._position.board[i], GO_KOMI)
 
 
 def _win_rate(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

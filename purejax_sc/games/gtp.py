@@ -17,7 +17,7 @@ from purejax_sc.envs.pgx import GO_KOMI, MOVES_PER_POINT, endless_go
 from purejax_sc.evaluation.matches import load_entrant
 from purejax_sc.games.notation import COLOURS, draw, parse_colour, parse_vertex, score, vertex
 from purejax_sc.games.player import GamePlayer, board_size, make_policy, params_of
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, Say
 
 TIMEOUT = 120.0  # seconds for a reply
 
@@ -126,7 +126,7 @@ class Server:
     def __init__(self, player: GamePlayer, size: int, name: str) -> None:
         self.player, self.size, self.name, self.komi = player, size, name, GO_KOMI
 
-    def serve(self, lines: Iterable[str], write: Callable[[str], None]) -> None:
+    def serve(self, lines: Iterable[str], write: Say) -> None:
         """Answer commands until `quit` or the end of the lines. write: takes a whole reply."""
         for line in lines:
             words = line.partition("#")[0].split()
@@ -200,9 +200,9 @@ COMMANDS: dict[str, tuple[int, Callable[..., str | None]]] = {
 }
 
 
-def open_server(name: str, seed: int | None, say: Callable[[str], None]) -> Server:
-    """Build an engine of the agent of one seed of a run, None for the first. Raises RunError and ConfigError."""
+def open_server(name: str, say: Say) -> Server:
+    """Build an engine of the first agent of a run. Raises RunError and ConfigError."""
     entrant = load_entrant(name, say)
     size = board_size(entrant)
-    player = GamePlayer(endless_go(size), make_policy(entrant), params_of(entrant, seed))
+    player = GamePlayer(endless_go(size), make_policy(entrant), params_of(entrant, None))
     return Server(player, size, f"purejax_sc {name}")

@@ -1,7 +1,6 @@
 """Boards as text: names of moves as in the Go Text Protocol, drawings, and results and records of games of Go.
 
-A move is an integer as in Pgx: `row * size + column` from the top left corner, and in Go `size * size` passes. Sides
-are 0 for who moves first (Black in Go), and 1.
+A move is an integer as in Pgx: `row * size + column` from the top left corner, and in Go `size * size` passes.
 """
 
 import re
@@ -56,7 +55,6 @@ def draw_columns(board: np.ndarray) -> str:
 def score(board: np.ndarray, komi: float) -> str:
     """Return the result by area with all stones alive (Tromp-Taylor) as GTP writes it: "B+3.5", or "0" for a draw.
 
-    Points are stones, and empty points from which paths over empty points lead to stones of one colour only.
     board: int8 [size, size], 1 Black, -1 White, 0 empty.
     """
     black, white = (ndimage.binary_propagation(board == stone, mask=board != -stone) for stone in (1, -1))

@@ -9,7 +9,7 @@ from purejax_sc.envs import pgx
 from purejax_sc.evaluation.matches import load_entrant
 from purejax_sc.games.notation import COLUMNS, draw, draw_columns, vertex
 from purejax_sc.games.player import GamePlayer, make_policy, params_of
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, Say
 from purejax_sc.types import EnvSpec
 
 SHOWN = 4  # moves that the agent says it considers
@@ -17,25 +17,21 @@ HELP = "undo: take your move back.  resign, quit: the end.  help: this."
 LEAVE = ("q", "quit", "exit", "resign")
 
 Ask = Callable[[str], str | None]  # (prompt) -> a line without its end, None when there are no more
-Say = Callable[[str], None]
 
 
-def open_game(name: str, seed: int | None, say: Say) -> "TerminalGame":
-    """Begin a game with the agent of one seed of a run; None is the first. Raises RunError and ConfigError."""
+def open_game(name: str, say: Say) -> "TerminalGame":
+    """Begin a game with the first agent of a run. Raises RunError and ConfigError."""
     entrant = load_entrant(name, say)
     if entrant.config is None or entrant.env is None:
         raise RunError(f"{name} makes random moves: give the directory of an agent")
     names = move_names(entrant.env.spec, entrant.config.env)
     is_go = pgx.go_size(entrant.config.env) is not None
     env = pgx.forbid_repetition(entrant.env) if is_go else entrant.env
-    return TerminalGame(GamePlayer(env, make_policy(entrant), params_of(entrant, seed)), names)
+    return TerminalGame(GamePlayer(env, make_policy(entrant), params_of(entrant, None)), names)
 
 
 def move_names(spec: EnvSpec, env: str) -> list[str]:
-    """Return the name of each action: a column such as 4, or a point such as D4 and what there is beside the board.
-
-    Raises RunError for a game whose moves are neither points nor columns.
-    """
+    """Return the name of each action: a column such as 4, a point such as D4, pass or swap. Raises RunError."""
     if spec.two_player and len(spec.obs_shape) == 3 and spec.obs_shape[1] <= len(COLUMNS):
         height, width, _ = spec.obs_shape
         points = [vertex(action, width) for action in range(width**2)] if height == width else []
@@ -101,7 +97,7 @@ class TerminalGame:
         say(HELP)
 
     def _opinion(self, found: SearchResult) -> str:
-        """Describe a move, the chance to win that the agent sees for who makes it, and what else it considers."""
+        """Describe a move, the agent's estimated chance to win, and other moves that it considers."""
         best, weights = int(found.action), np.asarray(found.weights)
         others = [x for x in np.argsort(-weights, stable=True) if x != best and weights[x] >= 0.01]
         considered = ", ".join(f"{self.names[x]} {weights[x]:.0%}" for x in [best, *others][:SHOWN])

@@ -18,30 +18,22 @@ from purejax_sc.types import PRNG, Array, Env, Key, Observation, Params, Step, T
 
 
 class MovePolicy(NamedTuple):
-    """Move policy of an agent in N positions, which are shown in the order of the game.
+    """Move policy of an agent in N positions, which are shown in the order of the game."""
 
-    init:         (N) -> memory, a tree of [N, ...].
-    remember:     (params, Observation [N, ...], memory) -> memory after these positions.
-    search_moves: (params, Observation [N, ...], memory, key) -> SearchResult; without a search `weights` is the policy.
-    """
-
-    init: Callable[[int], Tree]
-    remember: Callable[[Params, Observation, Tree], Tree]
+    init: Callable[[int], Tree]  # (N) -> memory, a tree of [N, ...]
+    remember: Callable[[Params, Observation, Tree], Tree]  # (params, [N, ...], memory) -> memory after these positions
+    # (params, [N, ...], memory, key) -> SearchResult; without a search `weights` is the policy
     search_moves: Callable[[Params, Observation, Tree, Key], SearchResult]
 
 
 class Position(NamedTuple):
-    """Positions of N games. Leaves [N, ...].
+    """Positions of N games. Leaves [N, ...]."""
 
-    env, step: states of the environment, and its last step.   memory: of the agent, before it is shown them.
-    action:    int32, the moves that led here, 0 at the beginning.   ply: int32, how many moves have been made.
-    """
-
-    env: Tree
-    step: Step
-    memory: Tree
-    action: Array
-    ply: Array
+    env: Tree  # states of the environment
+    step: Step  # its last step
+    memory: Tree  # of the agent, before it is shown the positions
+    action: Array  # int32, the moves that led here, 0 at the beginning
+    ply: Array  # int32, how many moves have been made
 
     @property
     def board(self) -> np.ndarray:
@@ -62,20 +54,15 @@ class Position(NamedTuple):
 
 
 class BatchedGames(NamedTuple):
-    """Compiled functions that play N games side by side.
+    """Compiled functions that play N games side by side. No game depends on the others."""
 
-    start:   (N) -> Position.
-    advance: (params, Position, action int32 [N]) -> Position after these legal moves; -1 makes none.
-    search:  (params, Position, keys [N]) -> SearchResult. No game depends on the others.
-    """
-
-    start: Callable[[int], Position]
-    advance: Callable[[Params, Position, Array], Position]
-    search: Callable[[Params, Position, Array], SearchResult]
+    start: Callable[[int], Position]  # (N) -> Position
+    advance: Callable[[Params, Position, Array], Position]  # actions int32 [N] are legal moves; -1 makes none
+    search: Callable[[Params, Position, Array], SearchResult]  # keys [N]
 
 
 def make_policy(entrant: Entrant) -> MovePolicy:
-    """Return how an agent chooses moves: by its search, or without one the likeliest move of its policy."""
+    """Return the move policy of an agent: its search, or without one the likeliest move of its policy."""
     config, model, env, options = entrant.config, entrant.model, entrant.env, entrant.search
     assert config is not None
     assert model is not None
@@ -128,10 +115,7 @@ def make_games(env: Env, policy: MovePolicy) -> BatchedGames:
 
 
 class GamePlayer:
-    """One game that an agent plays. Sides are 0 for who moves first, and 1.
-
-    If a side of a game of Go moves out of turn, as when handicap stones are set, the other one passes before it.
-    """
+    """One game that an agent plays. Side 0 moves first. In Go, if a side moves out of turn, the other one passes."""
 
     def __init__(self, env: Env, policy: MovePolicy, params: Params) -> None:
         self._games, self._params, self._key = make_games(env, policy), params, jax.random.key(0, impl=PRNG)
@@ -192,7 +176,7 @@ class GamePlayer:
 
 
 def params_of(entrant: Entrant, seed: int | None) -> Params:
-    """Return the parameters of one seed of a run, None for the first. Raises RunError."""
+    """Return the parameters of one seed (None: the first). Raises RunError."""
     row = row_of(seed, entrant.seeds, entrant.name)
     params: Params = jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params)
     return params

@@ -1,12 +1,8 @@
 """Runs side by side: on common ranges of steps and scales, with aggregates over seeds and environments.
 
-A run is given as `DIR` or `LABEL=DIR` and belongs to a task and a method. The task is its environment: `env` of its
-config.yaml, with those `env_options` that are not at their defaults. The method is its label, or else the name of the
-directory. Runs of one label on several tasks are one method; directories of one label on one task are one run, each
-with seeds of its own.
-
-On each task scores count over the range of environment steps in which every seed of every run there has a curve, so up
-to the end of the shortest run.
+A run is given as `DIR` or `LABEL=DIR`. Its task is `env` of its config.yaml, with those `env_options` that are not at
+their defaults; its method is its label, or else the name of the directory. Directories of one label on one task are one
+run, each with seeds of its own. On each task scores count up to the end of the shortest run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,57 +19,42 @@ from purejax_sc.results.curves import Curves, area, final_returns, first_known, 
 from purejax_sc.results.files import RunError, check_writable, replace_files, to_csv
 
 ALL_TASKS = "all"  # the environment of a row over all tasks
-AGGREGATES: dict[str, tuple[str, statistics.Statistic]] = {
-    "mean": ("mean", statistics.mean),
-    "iqm": ("interquartile mean", statistics.iqm),
-}
 SHARES = np.linspace(0.0, 1.0, 101)  # of a task's range of steps
 
 
 class Run(NamedTuple):
-    """The seeds of a method (`label`) on a task (`env`).
-
-    directory: where the seeds are: one directory, or several with blanks between them.
-    curves:    of all seeds, up to the end of the shortest directory.
-    end:       environment steps of the longest directory.
-    """
+    """The seeds of a method (`label`) on a task (`env`)."""
 
     label: str
     env: str
-    directory: str
-    curves: Curves
-    end: float
+    directory: str  # one, or several with blanks between them
+    curves: Curves  # of all seeds, up to the end of the shortest directory
+    end: float  # environment steps of the longest directory
 
 
 class Task(NamedTuple):
-    """The runs on one environment, with the range and the scale that they share.
-
-    runs:  label -> Run, in the order in which the labels were first given.
-    grid:  [points] environment steps: all log points of these runs at which every seed of every run has a curve.
-    floor: lowest return recorded in these runs, in or out of that range: 0 of the normalised scale.
-    best:  highest mean area under the curve of a run: 1 of the normalised scale.
-    """
+    """The runs on one environment, with the range and the scale that they share."""
 
     env: str
-    runs: dict[str, Run]
-    grid: np.ndarray
-    floor: float
-    best: float
+    runs: dict[str, Run]  # by label, in the order in which the labels were first given
+    grid: np.ndarray  # [points] environment steps of all log points at which every seed of every run has a curve
+    floor: float  # lowest return recorded in these runs, in or out of that range: 0 of the normalised scale
+    best: float  # highest mean area under the curve of a run: 1 of the normalised scale
 
 
 class Comparison(NamedTuple):
-    """tasks: one per environment. methods: labels found on all of several tasks. rows: of each task, then over all."""
+    """Runs grouped by environment, and their scores."""
 
     tasks: list[Task]
-    methods: list[str]
-    rows: list[dict[str, Any]]
+    methods: list[str]  # labels found on all of several tasks
+    rows: list[dict[str, Any]]  # of each task, then over all
 
 
-def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Comparison:
+def plot(arguments: Sequence[str], out: Path) -> Comparison:
     """Compare the runs `DIR` or `LABEL=DIR`, draw them into `out` and write the table beside it, as .csv.
 
     The suffix of `out` is a file format of matplotlib. Files that this command did not write are never replaced.
-    aggregate: "mean" or "iqm", drawn over seeds. Raises RunError before it writes anything.
+    Raises RunError before it writes anything.
     """
     form, table = out.suffix.removeprefix(".").lower(), out.with_suffix(".csv")
     for path in (out, table):
@@ -83,36 +64,36 @@ def plot(arguments: Sequence[str], out: Path, aggregate: str = "mean") -> Compar
         raise RunError(f"{out} or {table} exists and is not of this command: choose another --out")
     comparison = compare(read_runs(arguments))
     rows = [comparison.rows[0].keys(), *([_cell(x) for x in row.values()] for row in comparison.rows)]
-    replace_files({out: plots.encode(draw(comparison, aggregate), form), table: to_csv(rows)})
+    replace_files({out: plots.encode(draw(comparison), form), table: to_csv(rows)})
     return comparison
 
 
-def draw(comparison: Comparison, aggregate: str) -> Figure:
-    """Draw a panel per task, and one over all tasks for the methods found on each. aggregate: one of `AGGREGATES`."""
-    tasks, methods, (name, statistic) = comparison.tasks, comparison.methods, AGGREGATES[aggregate]
+def draw(comparison: Comparison) -> Figure:
+    """Draw a panel per task, and one over all tasks for the methods found on each."""
+    tasks, methods = comparison.tasks, comparison.methods
     figure, axes = plots.panels(len(tasks) + bool(methods))
     labels = dict.fromkeys(label for task in tasks for label in task.runs)
     colors = {label: plots.color(i) for i, label in enumerate(labels)}
     for task, panel in zip(tasks, axes, strict=False):
         for label, run in task.runs.items():
-            plots.draw_curves(panel, run.curves, label, colors[label], statistic)
+            plots.draw_curves(panel, run.curves, label, colors[label])
         plots.over_steps(panel)
         panel.set(title=plots.label(task.env), ylabel=plots.RETURN)
     for label in methods:
         strata = on_scales(tasks, [over_shares(task, label) for task in tasks])
-        interval = statistics.stratified_interval(strata, statistic, resamples=statistics.DRAWN_RESAMPLES)
-        plots.draw_band(axes[-1], SHARES, statistic(*strata, axis=0), interval, label, colors[label])
+        interval = statistics.stratified_interval(strata, resamples=statistics.DRAWN_RESAMPLES)
+        plots.draw_band(axes[-1], SHARES, statistics.mean(*strata), interval, label, colors[label])
     if methods:
         axes[-1].set(title="all environments", xlabel="share of the common range", ylabel="normalised return")
     runs = [run.curves for task in tasks for run in task.runs.values()]
-    plots.finish(figure, axes, runs, centre=name)
+    plots.finish(figure, axes, runs)
     return figure
 
 
 def read_runs(arguments: Sequence[str]) -> list[Run]:
     """Read the runs in directories given as `DIR` or `LABEL=DIR`. Raises RunError.
 
-    Without a label, a run is called by the name of its directory, or by its path where another run has that name.
+    Without a label a run has the name of its directory, or its path where another run has that name.
     """
     named = [_split(argument) for argument in arguments]
     curves = [read_curves(path) for _, path in named]
@@ -144,9 +125,8 @@ def compare(runs: Sequence[Run]) -> Comparison:
 def make_task(env: str, runs: Sequence[Run]) -> Task:
     """Put runs on one environment on a common range of steps and a common scale. Raises RunError for an empty range.
 
-    The range begins where the last seed of any run finished its first episode and ends with the shortest run. The scale
-    is that of Farquhar et al. (2021), appendix "Additional experimental data": 0 is the lowest return of a log point,
-    1 the highest average area under the curve of a method.
+    The range begins where the last seed of any run finished its first episode. The scale is that of Farquhar et al.
+    (2021), appendix "Additional experimental data".
     """
     start = max(run.curves.env_steps[first_known(run.curves).max()] for run in runs)
     shortest = min(runs, key=lambda run: run.curves.env_steps[-1])
@@ -207,8 +187,7 @@ def _row(tasks: Sequence[Task], label: str, against: str) -> dict[str, Any]:
     """Score a label on one task, in returns; or over several, normalised, with a stratum of seeds for each.
 
     Mean and IQM are of final returns. `auc` is the mean height of the curve, `normalised_auc` is
-    (auc - floor) / (best - floor), with an interval that holds that scale fixed. `improvement` is the probability that
-    a seed has a higher final return than one of the method `against`.
+    (auc - floor) / (best - floor). `improvement` is the probability that a seed ends higher than one of `against`.
     """
     task, one = tasks[0], len(tasks) == 1
     finals, theirs = ([final_returns_on(task, name) for task in tasks] for name in (label, against))

@@ -14,16 +14,11 @@ COLUMNS = ("seed", "update", "env_steps", "wall_time", "episode_return", "episod
 
 
 class Curves(NamedTuple):
-    """Learning curves of one run.
+    """Learning curves of one run."""
 
-    env_steps: [points], per seed.
-    returns:   [seeds, points] mean return of the episodes that ended since the last point, NaN where none did.
-    losses:    name -> [seeds, points].
-    """
-
-    env_steps: np.ndarray
-    returns: np.ndarray
-    losses: dict[str, np.ndarray]
+    env_steps: np.ndarray  # [points], per seed
+    returns: np.ndarray  # [seeds, points] mean of the episodes that ended since the last point, NaN where none did
+    losses: dict[str, np.ndarray]  # name -> [seeds, points]
 
 
 def read_curves(directory: Path) -> Curves:
@@ -96,11 +91,9 @@ def first_known(curves: Curves) -> np.ndarray:
 
 
 def on_grid(curves: Curves, grid: np.ndarray) -> np.ndarray:
-    """Interpolate the returns of each seed, whose gaps are filled with the last known return, to other steps.
+    """Interpolate the returns of each seed to other steps: [seeds, points]. Gaps have the last known return.
 
     grid: [points] environment steps, none of them before a seed's first episode or after its last log point.
-
-    Returns [seeds, points].
     """
     filled, first = carried_forward(curves.returns), first_known(curves)
     return np.stack([np.interp(grid, curves.env_steps[i:], y[i:]) for y, i in zip(filled, first, strict=True)])

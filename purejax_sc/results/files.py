@@ -4,9 +4,11 @@ import csv
 import errno
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+
+Say = Callable[[str], None]  # takes messages of progress, each a line of text
 
 
 class RunError(RuntimeError):

@@ -40,11 +40,11 @@ def label(text: str) -> str:
     return ("\N{ZERO WIDTH SPACE}" if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
-def spread(num_seeds: int | str, centre: str = "mean") -> str:
+def spread(num_seeds: int | str) -> str:
     """Describe a line and its band in words."""
     if num_seeds == 1:
         return "1 seed"
-    return f"{centre} and {CONFIDENCE:.0%} bootstrap interval over {num_seeds} seeds"
+    return f"mean and {CONFIDENCE:.0%} bootstrap interval over {num_seeds} seeds"
 
 
 def draw_run(curves: Curves, title: str, ylabel: str = RETURN) -> bytes:
@@ -80,13 +80,11 @@ def panels(num: int) -> tuple[Figure, list[Axes]]:
     return figure, axes[:num]
 
 
-def finish(
-    figure: Figure, named: Sequence[Axes], runs: Sequence[Curves], title: str = "", centre: str = "mean"
-) -> None:
+def finish(figure: Figure, named: Sequence[Axes], runs: Sequence[Curves], title: str = "") -> None:
     """Name the lines of the panels `named` below a figure, and say above it what lines and bands of `runs` are."""
     seeds = sorted({len(curves.returns) for curves in runs})
     many = seeds[0] if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    figure.suptitle(title + spread(many, centre), fontsize="medium")
+    figure.suptitle(title + spread(many), fontsize="medium")
     lines = {str(line.get_label()): line for panel in named for line in panel.lines}
     widest = LETTER * max(map(len, lines)) + 0.7  # with its line and a gap
     columns = max(1, min(len(lines), 6, int(figure.get_figwidth() / widest)))
@@ -106,14 +104,10 @@ def plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw_curves(
-    axes: Axes, curves: Curves, name: str, color: str, statistic: statistics.Statistic = statistics.mean
-) -> None:
-    """Draw a statistic of the returns of all seeds, with its interval, at every log point of the run."""
+def draw_curves(axes: Axes, curves: Curves, name: str, color: str) -> None:
+    """Draw the mean return of all seeds, with its interval, at every log point; none before each has an episode."""
     returns = carried_forward(curves.returns)
-    # NaN until the last seed's first episode: a trimmed mean would trim it away
-    centre = np.where(np.isfinite(returns).all(axis=0), statistic(returns, axis=0), np.nan)
-    draw_band(axes, curves.env_steps, centre, statistics.curve_interval(returns, statistic), name, color)
+    draw_band(axes, curves.env_steps, returns.mean(axis=0), statistics.curve_interval(returns), name, color)
 
 
 def draw_band(

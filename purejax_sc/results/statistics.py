@@ -23,10 +23,7 @@ def mean(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 
 
 def iqm(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
-    """Interquartile mean: the mean without the lowest and the highest quarter, each rounded down to whole values.
-
-    Four values lose one at each end; three lose none. Strata are pooled first: a quarter is one of all their values.
-    """
+    """Interquartile mean: without the lowest and the highest quarter of the pooled values, each rounded down."""
     pooled = np.concatenate(strata, axis=axis)
     size = pooled.shape[axis]
     kept = range(size // 4, size - size // 4)
@@ -34,10 +31,9 @@ def iqm(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 
 
 def improvement(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
-    """P(X > Y): how often a seed of X has more than a seed of Y, over all pairs of seeds, a tie counting one half.
+    """P(X > Y) over all pairs of seeds, a tie counting one half: the Mann-Whitney U divided by the number of pairs.
 
-    The Mann-Whitney U statistic divided by the number of pairs; of several strata (those of X, then as many of Y), the
-    mean of theirs.
+    Of several strata (those of X, then as many of Y) it is the mean of theirs.
     """
     half = len(strata) // 2
     return np.mean([_wins(x, y, axis) for x, y in zip(strata[:half], strata[half:], strict=True)], axis=0)
@@ -98,10 +94,10 @@ def median_interval(x: np.ndarray) -> Interval | None:
     return ordered[j - 1], ordered[-j]
 
 
-def curve_interval(curves: np.ndarray, statistic: Statistic = mean) -> Interval | None:
-    """Bootstrap interval [points] of a statistic of learning curves [seeds, points], NaN where a seed is missing."""
+def curve_interval(curves: np.ndarray) -> Interval | None:
+    """Bootstrap interval [points] of the mean of learning curves [seeds, points], NaN where a seed is missing."""
     complete = np.isfinite(curves).all(axis=0)
-    interval = stratified_interval((curves[:, complete],), statistic, DRAWN_RESAMPLES)
+    interval = stratified_interval((curves[:, complete],), resamples=DRAWN_RESAMPLES)
     if interval is None:
         return None
     low, high = np.full((2, curves.shape[1]), np.nan)

@@ -1,7 +1,6 @@
 """Trained agents: of run directories, exported ones, and those that are shipped.
 
-An exported agent is a directory with config.yaml and agent.npz: the parameters that act, in half precision, by their
-place in the tree. A zip file has a checksum of each array.
+An exported agent is a directory with config.yaml and agent.npz: the parameters that act, in half precision.
 """
 
 import io
@@ -20,7 +19,7 @@ from purejax_sc.config import Config, ConfigError, from_tree, load, to_tree
 from purejax_sc.config.errors import quote
 from purejax_sc.config.files import flat
 from purejax_sc.envs import network_spec
-from purejax_sc.results.files import RunError, reason
+from purejax_sc.results.files import RunError, Say, reason
 from purejax_sc.runs import checkpoint
 from purejax_sc.runs.directory import CHECKPOINTS, OLDER
 from purejax_sc.types import PRNG, EnvSpec, LearnerState, Params
@@ -75,7 +74,7 @@ def row_of(seed: int | None, seeds: Sequence[int], name: object) -> int:
     return list(seeds).index(seed)
 
 
-def load_agents(name: str | Path, warn: Callable[[str], None]) -> Agents:
+def load_agents(name: str | Path, warn: Say) -> Agents:
     """Load the agents of a run's newest intact checkpoint, an exported one, or a shipped one. Raises RunError.
 
     warn: is told which checkpoints are damaged.
@@ -99,10 +98,9 @@ def load_agents(name: str | Path, warn: Callable[[str], None]) -> Agents:
     return Agents(config, seeds, learner, spec)
 
 
-def load_params(name: str | Path, config: Config, spec: EnvSpec, rows: int, warn: Callable[[str], None]) -> Params:
-    """Load parameters [rows, ...] with which runs of `config` can begin, from a directory or a shipped agent.
+def load_params(name: str | Path, config: Config, spec: EnvSpec, rows: int, warn: Say) -> Params:
+    """Load parameters [rows, ...] with which runs of `config` can begin; row i gets those of agent i, in turn.
 
-    Row i gets those of agent i; beyond the last one the agents are counted from the first again.
     Raises RunError if they have another network, or were made for another spec.
     """
     agents = load_agents(name, warn)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.config import to_tree
-from purejax_sc.results.files import RunError, reason, replace_file
+from purejax_sc.results.files import RunError, Say, reason, replace_file
 from purejax_sc.runs.directory import CHECKPOINTS, DAMAGED, OLDER, Run, read_summary
 from purejax_sc.training import distributed, replay
 from purejax_sc.training.train_state import AnyState
@@ -72,7 +72,7 @@ def steps(out: Path) -> list[int]:
     return sorted(int(path.name) for path in folders if (path / MANIFEST).is_file())
 
 
-def find(outs: Sequence[Path], say: Callable[[str], None], items: Sequence[str] | None = None) -> list[Facts] | None:
+def find(outs: Sequence[Path], say: Say, items: Sequence[str] | None = None) -> list[Facts] | None:
     """Find the newest intact checkpoint that all these runs have. Return its manifests, None if there never was one.
 
     items: those that will be read and are checked; None is all. Raises RunError if checkpoints are damaged or gone.
@@ -107,7 +107,7 @@ def restore(
     facts: Sequence[Facts],
     shapes: AnyState,
     fresh: Callable[[], AnyState],
-    say: Callable[[str], None],
+    say: Say,
 ) -> AnyState:
     """Read the states of runs that are rows of one program, onto its devices.
 

@@ -1,11 +1,10 @@
-"""Many runs in one directory, as of a sweep or a study: what is there, what is missing, and training that.
+"""Many runs in one directory, as of a sweep or a study: plan what is missing, and train it.
 
 OUT/runs/ARM/0-4/ is a run like any other: the seeds 0 to 4 of an arm. More seeds come beside it. There is no other
-record: what is done, begun or missing is read from the run directories.
+record of what is done.
 
-Runs that differ only in traced numbers are rows of one compiled program, which writes a checkpoint into each of their
-directories at the same iterations. A checkpoint names the runs of its program: they resume together, from the newest
-checkpoint that all of them have, so that their numbers are those of a program that was never stopped.
+Runs that differ only in traced numbers are rows of one compiled program. Its checkpoints, one in each run directory,
+name these runs: they resume together, from the newest checkpoint that all of them have.
 """
 
 import re
@@ -38,24 +37,16 @@ class Arm(NamedTuple):
     config: Config
 
 
-class Outcome(NamedTuple):
-    """Outcome of a job: the summaries of its runs, or the reason for which it failed."""
-
-    job: Job
-    summaries: list[dict[str, Any]]
-    reason: str | None = None
+Outcome = tuple[Job, str | None]  # a job that was done, and the reason for which it failed, if it did
 
 
 class Results(NamedTuple):
-    """Results of the complete runs of an arm, all of them together.
-
-    curves: of all seeds, up to the end of the shortest run.   lost: seeds that met a non-finite number.
-    """
+    """Results of the complete runs of an arm, all of them together."""
 
     directories: list[Path]
     seeds: list[int]
-    curves: Curves
-    lost: set[int]
+    curves: Curves  # of all seeds, up to the end of the shortest run
+    lost: set[int]  # seeds that met a non-finite number
     summaries: list[dict[str, Any]]
 
 
@@ -109,7 +100,7 @@ def plan(out: Path, arms: Sequence[Arm], num_seeds: int, session: Session) -> li
 
 
 def carry_out(jobs: Sequence[Job], session: Session) -> Iterator[Outcome]:
-    """Do jobs one after the other, and yield the outcome of each. One that fails does not stop the others.
+    """Do jobs one after the other, and yield the outcome of each. A failure does not stop the others.
 
     Raises KeyboardInterrupt when the process is asked to stop, after a checkpoint.
     """
@@ -120,17 +111,18 @@ def carry_out(jobs: Sequence[Job], session: Session) -> Iterator[Outcome]:
         rows = sum(len(run.seeds) for run in job)
         session.say(f"program {number + 1} of {len(jobs)}{until}: {job[0].config.env}, {names}: {rows} row(s)")
         begin = time.perf_counter()
-        yield do(job, session)
+        yield job, do(job, session)
         spent, done, left = spent + time.perf_counter() - begin, done + env_steps(job), left - env_steps(job)
 
 
-def do(job: Job, session: Session) -> Outcome:
-    """Train the runs of a program, or resume them."""
+def do(job: Job, session: Session) -> str | None:
+    """Train the runs of a program, or resume them. Return the reason for which that failed, None if it did not."""
     try:
-        return Outcome(job, fit(job, session))
+        fit(job, session)
     except (ConfigError, RunError, MemoryError) as error:
         session.say(str(error))
-        return Outcome(job, [], str(error))
+        return str(error)
+    return None
 
 
 def read(out: Path, arm: Arm) -> Results | None:
@@ -189,7 +181,7 @@ def _together(seeds: set[int]) -> list[tuple[int, ...]]:
 
 
 def _program(out: Path) -> tuple[Path, ...]:
-    """Return the directories of the runs that share the program of a run's newest checkpoint; none without any."""
+    """Return the directories of the runs in the program of a run's newest checkpoint; none without any."""
     for done in reversed(checkpoint.steps(out)):
         try:
             program = checkpoint.read_manifest(out / CHECKPOINTS / str(done))["program"]

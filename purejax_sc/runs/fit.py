@@ -1,7 +1,6 @@
 """Training: from configurations to run directories, which can be stopped and resumed.
 
-The loop over log points is Python; everything between two of them is one compiled program. Metrics, files, checkpoints
-and the guard against non-finite numbers are called from `_loop`, between the chunks.
+`_loop` is Python over log points; everything between two of them is one compiled program.
 """
 
 import os
@@ -48,9 +47,8 @@ class Session(NamedTuple):
     """Settings that all runs of a command share.
 
     placement: how seeds share a device: "vmap", "map", or None for the back end's default.
-    say:       is called with messages, each a line of text.
+    say:       is called with messages, each a line of text.   command: is noted in summaries.
     on_log:    is called with each log point, after the files of the run have it.
-    command:   is noted in summaries.
     init_from: a directory or a shipped agent, with whose parameters runs begin, see `agents.load_params`.
     """
 
@@ -252,9 +250,9 @@ def _restore(work: _Work, found: list[Facts]) -> AnyState:
 
 
 def prepare(runs: Sequence[Run], session: Session) -> tuple[Config, Layout, Callable[[], Program]]:
-    """Check everything that can be checked about the program of these runs. Raises ConfigError and RunError.
+    """Check the program of these runs. Return its configuration, its layout, and a function that compiles it.
 
-    Returns its configuration, its layout, and what compiles it.
+    Raises ConfigError and RunError.
     """
     config, numbers = as_program([run.config for run in runs])
     config = config.model_copy(update={"seed": runs[0].seeds[0]})
@@ -323,8 +321,7 @@ def program_of(config: Config) -> Config:
 def as_program(configs: Sequence[Config]) -> tuple[Config, list[Hyper]]:
     """Return the configuration of one program, and the numbers of each configuration as its row.
 
-    Several updates are one program with traced gates, and the baseline is a weight of 0 in it. A single update keeps
-    static gates, which cost nothing where they are closed.
+    Several updates are one program with traced gates, the baseline a weight of 0. A single update keeps static gates.
     """
     updates = list(dict.fromkeys(config.sc.update for config in configs))
     if len(updates) == 1 and len({config.hyper.gates is None for config in configs}) == 1:

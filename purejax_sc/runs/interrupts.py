@@ -28,7 +28,7 @@ def exit_status(error: BaseException | None) -> int:
 def install() -> None:
     """Let each signal raise `Interrupted`, and a second one end the process even while XLA compiles.
 
-    This is for a process of the command line. Signals that are ignored, as by `nohup`, stay ignored.
+    Signals that are ignored, as by `nohup`, stay ignored.
     """
     for number in _heeded():
         signal.signal(number, _interrupt)

@@ -1,8 +1,7 @@
-"""Sweeps: every combination of settings, times seeds.
+"""Sweeps: every combination of settings, times seeds. Each setting is an arm of `experiments`.
 
-Whatever `hyper` holds is traced, and so are the gates of several `sc.update`, so their whole grid is one compiled
-program. Every combination of other settings is a program of its own. Each setting is an arm of `experiments`, which
-says how a sweep resumes.
+All combinations of `hyper` and `sc.update` are traced, hence one compiled program; each combination of other settings
+is one more.
 """
 
 import itertools
@@ -19,11 +18,11 @@ from purejax_sc.config import Config, ConfigError, load, read
 from purejax_sc.config.experiment import switched_off
 from purejax_sc.config.files import split_words
 from purejax_sc.results import plots, statistics
-from purejax_sc.results.curves import Curves, carried_forward, final_returns, summarise
+from purejax_sc.results.curves import carried_forward, final_returns, summarise
 from purejax_sc.results.files import RunError, replace_file, replace_files, to_csv
 from purejax_sc.runs import experiments
 from purejax_sc.runs.directory import write_config
-from purejax_sc.runs.experiments import Arm, Outcome
+from purejax_sc.runs.experiments import Arm, Results
 from purejax_sc.runs.fit import DEFAULTS, Session
 
 
@@ -39,13 +38,7 @@ class Setting(NamedTuple):
         return Arm(name.translate(str.maketrans("/[]*?", "_()__")), self.config)  # Orbax globs its paths
 
 
-class Result(NamedTuple):
-    """Result of a setting. curves: of its seeds.   lost: bool [seeds], those that met a non-finite number."""
-
-    setting: Setting
-    seeds: list[int]
-    curves: Curves
-    lost: np.ndarray
+Result = tuple[Setting, Results]  # of the complete runs of a setting
 
 
 def sweep(
@@ -59,24 +52,22 @@ def sweep(
       resume: resume the sweep in `out`, or begin it. It may have more settings and more seeds now.
 
     Returns:
-      The contents of sweep.json. A setting that diverges is marked, and does not stop the others. Raises ConfigError
-      and RunError, and KeyboardInterrupt when the process is asked to stop; what was done stays.
+      The contents of sweep.json. A setting that diverges does not stop the others. Raises ConfigError, RunError, and
+      KeyboardInterrupt when the process is asked to stop; what was done stays.
     """
     settings = parse(name, words)
     if len(settings) == 1:
         raise ConfigError(
             "nothing is swept: give a key several values, as in hyper.learning_rate=1e-4,1e-3, or use purejax-sc train"
         )
-    facts: list[dict[str, Any]] = []
     with experiments.directory(out, resume, experiments.RUNS):
         jobs = experiments.plan(out, [setting.arm for setting in settings], num_seeds, session)
         write_config(out, settings[0].config)
-        for outcome in experiments.carry_out(jobs, session):
-            facts.append(_fact(outcome))
-            if outcome.reason and not (out / experiments.RUNS).exists():
-                raise RunError(outcome.reason)
-            _write(out, settings, facts, session.command)
-        return _write(out, settings, facts, session.command)
+        for _, reason in experiments.carry_out(jobs, session):
+            if reason and not (out / experiments.RUNS).exists():
+                raise RunError(reason)
+            _write(out, settings, session.command)
+        return _write(out, settings, session.command)
 
 
 def parse(name: str, words: Sequence[str]) -> list[Setting]:
@@ -98,9 +89,9 @@ def parse(name: str, words: Sequence[str]) -> list[Setting]:
 
 
 def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Sequence[str]]) -> None:
-    """A value for all settings must have an effect in one of them, and an axis in every one: else runs are repeated.
+    """Raise ConfigError unless each value for all settings has an effect in one of them, and each axis in every one.
 
-    So `sc.update=none,direct sc.unroll=5` compares an arm with its baseline. Raises ConfigError.
+    So `sc.update=none,direct sc.unroll=5` compares an arm with its baseline.
     """
     for key, values in axes.items():
         switches = [switched_off(setting.config, key) for setting in settings]
@@ -109,47 +100,24 @@ def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Seque
             raise ConfigError(f"{key} has no effect with {switch}: leave it out, or sweep it apart")
 
 
-# Files
-
-
-def _fact(outcome: Outcome) -> dict[str, Any]:
-    rows = sum(len(run.seeds) for run in outcome.job)
-    if outcome.reason:
-        return {"rows": rows, "failed": outcome.reason}
-    seconds = sum(summary["run_seconds"] for summary in outcome.summaries)
-    fact = {"rows": rows, "compile_seconds": outcome.summaries[0]["compile_seconds"], "run_seconds": seconds}
-    return fact | {"env_steps_per_second": experiments.env_steps(outcome.job) / seconds}
-
-
-def _results(out: Path, settings: Sequence[Setting]) -> list[Result]:
-    """Read the result of each setting that has complete runs. Raises RunError."""
-    results = []
-    for setting in settings:
-        found = experiments.read(out, setting.arm)
-        if found is not None:
-            lost = np.array([seed in found.lost for seed in found.seeds])
-            results.append(Result(setting, found.seeds, found.curves, lost))
-    return results
-
-
-def _write(
-    out: Path, settings: Sequence[Setting], facts: Sequence[dict[str, Any]], command: str | None
-) -> dict[str, Any]:
-    results = _results(out, settings)
+def _write(out: Path, settings: Sequence[Setting], command: str | None) -> dict[str, Any]:
+    """Write tables and picture of the settings that have complete runs. Raises RunError without any."""
+    found = [(setting, experiments.read(out, setting.arm)) for setting in settings]
+    results = [(setting, result) for setting, result in found if result is not None]
     if not results:
         raise RunError(f"no run of {out} is complete: see above")
     head = [*settings[0].values, "seed"]
     scores, points = [[*head, "final_return", "auc", "lost"]], [[*head, "env_steps", "episode_return"]]
-    for result in results:
+    for setting, result in results:
         curves, finals = carried_forward(result.curves.returns), final_returns(result.curves)
         for i, seed in enumerate(result.seeds):
-            row, known = [*result.setting.values.values(), str(seed)], curves[i][np.isfinite(curves[i])]
+            row, known = [*setting.values.values(), str(seed)], curves[i][np.isfinite(curves[i])]
             auc = _cell(known.mean()) if len(known) else ""
-            scores.append([*row, _cell(finals[i]), auc, str(int(result.lost[i]))])
+            scores.append([*row, _cell(finals[i]), auc, str(int(seed in result.lost))])
             steps = zip(result.curves.env_steps, result.curves.returns[i], strict=True)
             points += [[*row, str(step), _cell(value)] for step, value in steps]
-    reached = [{**x.setting.values, **summarise(x.curves), "lost": int(x.lost.sum())} for x in results]
-    report = {"command": command, "settings": reached, "programs": list(facts)}
+    reached = [{**setting.values, **summarise(x.curves), "lost": len(x.lost)} for setting, x in results]
+    report = {"command": command, "settings": reached}
     text = json.dumps(report, indent=2, allow_nan=False)
     files = {"sweep.csv": to_csv(scores), "curves.csv": to_csv(points), "sweep.png": draw(results)}
     replace_files({out / name: data for name, data in files.items()})
@@ -161,41 +129,39 @@ def _cell(value: float) -> str:
     return f"{value:.7g}" if np.isfinite(value) else ""
 
 
-# The picture
-
-
 def draw(results: Sequence[Result]) -> bytes:
     """Draw final returns over the first swept number as PNG, or learning curves where no number is swept.
 
     Every combination of the other settings is a line.
     """
-    swept = list(results[0].setting.values)
-    key = next((key for key in swept if all(_number(x.setting.values[key]) is not None for x in results)), None)
+    swept = list(results[0][0].values)
+    key = next((key for key in swept if all(_number(x.values[key]) is not None for x, _ in results)), None)
     lines: dict[str, list[Result]] = {}
-    for result in results:
-        rest = [f"{name}={value}" for name, value in result.setting.values.items() if name != key]
-        lines.setdefault(" ".join(rest), []).append(result)
+    for setting, result in results:
+        rest = [f"{name}={value}" for name, value in setting.values.items() if name != key]
+        lines.setdefault(" ".join(rest), []).append((setting, result))
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for i, (label, group) in enumerate(lines.items()):
         if key:
             _line(axes, group, key, plots.label(label), plots.color(i))
         else:
-            plots.draw_curves(axes, group[0].curves, label, plots.color(i))
+            plots.draw_curves(axes, group[0][1].curves, label, plots.color(i))
     if not key:
         axes.set(ylabel=plots.RETURN)
         plots.over_steps(axes)
     plots.plain(axes)
-    figure.suptitle(plots.spread(len(results[0].curves.returns)), fontsize="medium")
+    figure.suptitle(plots.spread(len(results[0][1].curves.returns)), fontsize="medium")
     if any(lines):
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
     return plots.encode(figure, "png")
 
 
-def score(result: Result) -> tuple[float, float, float]:
+def score(result: Results) -> tuple[float, float, float]:
     """Return the mean over seeds of the final return, and its interval; of a single seed both ends are the mean."""
     finals = final_returns(result.curves)
-    known = finals[np.isfinite(finals) & ~result.lost]
+    known = np.array([x for x, seed in zip(finals, result.seeds, strict=True) if seed not in result.lost])
+    known = known[np.isfinite(known)]
     if not len(known):
         return np.nan, np.nan, np.nan
     centre = float(known.mean())
@@ -205,7 +171,7 @@ def score(result: Result) -> tuple[float, float, float]:
 
 def _line(axes: Axes, group: Sequence[Result], key: str, label: str, color: str) -> None:
     """Final return over one number, mean over seeds with its interval."""
-    points = sorted((_number(result.setting.values[key]), *score(result)) for result in group)
+    points = sorted((_number(setting.values[key]), *score(result)) for setting, result in group)
     x, centre, low, high = (np.array(column, float) for column in zip(*points, strict=True))
     axes.errorbar(x, centre, yerr=[centre - low, high - centre], label=label, color=color, marker="o", capsize=3)
     if (x > 0).all() and len(x) > 2 and x[-1] / x[0] >= 10:

@@ -15,7 +15,7 @@ COLUMNS = ("claim", "environment", "seeds", "difference", "low", "high", "verdic
 
 
 class Verdict(NamedTuple):
-    """A claim on an environment, or on all. difference: left less right over `seeds` pairs.   low, high: its interval.
+    """A claim on an environment, or on all. difference: left less right over `seeds` pairs, with its interval.
 
     Over all environments differences are on their normalised scales.
     """
@@ -43,9 +43,8 @@ class Verdict(NamedTuple):
 def judge(claims: Sequence[Claim], scores: Scores, scales: Mapping[str, float], medians: bool = False) -> list[Verdict]:
     """Judge each claim on each environment where both arms have two seeds in common, and over all of these.
 
-    scales:  by which a difference is divided before environments are averaged, as in `compare.Task`; environments
-             without one, on which nothing ever changed, are left out of the average.
-    medians: of the differences instead of means, as of tables, a few of which diverge or have tiny values.
+    scales:  of `compare.Task`, by which differences are divided before environments are averaged.
+    medians: of the differences instead of means, for tabular studies, in which a few seeds diverge.
     """
     verdicts = []
     for claim in claims:

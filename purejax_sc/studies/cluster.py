@@ -1,11 +1,11 @@
 """Programs of a study on the workers of a Dask cluster, one job each, in files that all of them see."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from purejax_sc.config import ConfigError, from_tree, to_tree
-from purejax_sc.results.files import RunError
+from purejax_sc.results.files import RunError, Say
 from purejax_sc.runs.directory import Run
 from purejax_sc.runs.experiments import Job, Outcome, do
 from purejax_sc.runs.fit import Session
@@ -23,7 +23,7 @@ def connect(address: str) -> Any:
         raise ConfigError(f"--cluster {address}: no scheduler answers there: start one") from None
 
 
-def carry_out(jobs: Sequence[Job], client: Any, say: Callable[[str], None]) -> Iterator[Outcome]:
+def carry_out(jobs: Sequence[Job], client: Any, say: Say) -> Iterator[Outcome]:
     """Do jobs on a cluster, and yield the outcome of each. If a worker is lost, another one resumes its job."""
     from distributed import as_completed
 
@@ -33,7 +33,7 @@ def carry_out(jobs: Sequence[Job], client: Any, say: Callable[[str], None]) -> I
         reason = str(future.exception()) if future.status == "error" else None
         future.release()  # else the end of a worker that did it would have it done again
         say(f"{known[future][0].out}: {reason or 'done'}")
-        yield Outcome(known[future], [], reason)
+        yield known[future], reason
 
 
 def as_tree(job: Job) -> list[Any]:
@@ -43,6 +43,6 @@ def as_tree(job: Job) -> list[Any]:
 
 def work(tree: list[Any]) -> None:
     """Do a job, on a worker. Its results are files. Raises RunError with the reason for which it failed."""
-    reason = do([Run(from_tree(config), seeds, Path(out)) for config, seeds, out in tree], Session()).reason
+    reason = do([Run(from_tree(config), seeds, Path(out)) for config, seeds, out in tree], Session())
     if reason:
         raise RunError(reason)

@@ -40,7 +40,7 @@ def _color(study: Study, arm: str) -> str:
 
 
 def _areas(axes: Axes, study: Study, tasks: Sequence[Task], scores: Scores) -> None:
-    """Draw normalised areas: bars in groups of an environment, or a line per environment over the axis."""
+    """Draw normalised areas: bars by environment, or a line per environment over the axis."""
     scaled = {}
     for task in tasks:
         areas = [np.array(list(scores[task.env][arm]["auc"].values())) for arm in task.runs]

@@ -3,7 +3,7 @@
 import csv
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from purejax_sc.envs.atari_games import SCORES
 from purejax_sc.evaluation.matches import MatchOptions
 from purejax_sc.games import engine_match
 from purejax_sc.results.compare import Task, areas, final_returns_on
-from purejax_sc.results.files import replace_file
+from purejax_sc.results.files import Say, replace_file
 from purejax_sc.results.statistics import iqm
 from purejax_sc.runs.experiments import Results
 from purejax_sc.studies.study_file import GamesFile
@@ -63,7 +63,7 @@ def add_human(scores: Scores) -> None:
         }
 
 
-def play(reached: Results, asked: GamesFile, say: Callable[[str], None]) -> None:
+def play(reached: Results, asked: GamesFile, say: Say) -> None:
     """Let the agents of an arm play the games that they have not played yet. Raises RunError and ConfigError."""
     for directory, simulations in itertools.product(reached.directories, asked.simulations):
         key, known = _key(asked, simulations), _played(directory)

@@ -23,19 +23,14 @@ NOTE, TABULAR = "study.json", "tabular"  # what tells of which study the directo
 
 
 class Findings(NamedTuple):
-    """Results of a study.
+    """Results of a study."""
 
-    tasks:   environment -> its runs on a common range of steps, see `compare.Task`; none of a tabular study.
-    reached: environment -> arm -> its runs that are done.
-    failed:  program that failed -> reason.   left: how many programs are not done.
-    """
-
-    tasks: dict[str, Task]
-    reached: dict[str, dict[str, Results]]
+    tasks: dict[str, Task]  # by environment; none of a tabular study
+    reached: dict[str, dict[str, Results]]  # environment -> arm -> its runs that are done
     scores: Scores
     verdicts: list[Verdict]
-    failed: dict[str, str]
-    left: int
+    failed: dict[str, str]  # program that failed -> reason
+    left: int  # number of programs that are not done
 
 
 def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | None = None) -> Findings:
@@ -43,8 +38,8 @@ def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | Non
 
     address: of a Dask cluster whose workers do the programs; None does them here, one after the other.
 
-    A program that fails is marked and does not stop the others. Raises ConfigError and RunError before anything is
-    begun, and KeyboardInterrupt when the process is asked to stop; the same call resumes.
+    A program that fails does not stop the others. Raises ConfigError and RunError before anything is begun, and
+    KeyboardInterrupt when the process is asked to stop; the same call resumes.
     """
     arms = [Arm(f"{env}/{arm}", config) for env, row in study.configs.items() for arm, config in row.items()]
     with (
@@ -55,10 +50,9 @@ def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | Non
         replace_file(out / NOTE, _note(study, session.command))
         failed: dict[str, str] = {}
         here = experiments.carry_out(jobs, session)
-        for number, outcome in enumerate(cluster.carry_out(jobs, client, session.say) if client else here):
-            if outcome.reason is not None:
-                runs = (run.out.parent for run in outcome.job)
-                failed |= {f"{run.parent.name}/{run.name}": outcome.reason for run in runs}
+        for number, (job, reason) in enumerate(cluster.carry_out(jobs, client, session.say) if client else here):
+            if reason is not None:
+                failed |= {f"{run.out.parent.parent.name}/{run.out.parent.name}": reason for run in job}
             _write(study, out, session.command, failed, len(jobs) - number - 1)
         if study.file.tabular:
             _run_tabular(study, out / TABULAR, session)

@@ -28,22 +28,19 @@ class _Part(Section, strict=False):
 
 
 class Arm(_Part):
-    """One of the agents compared. title: as the paper calls it."""
+    """One of the agents compared."""
 
-    title: str
+    title: str  # as the paper calls it
     words: str = ""
     x: float | None = None  # place on the axis of the study, see `StudyFile.axis`
 
 
 class Claim(_Part):
-    """A comparison, as in `direct.auc > none.auc`, and the sentence of the paper that says so.
-
-    on: prefix of the names of the environments of which it is said; None is all of them.
-    """
+    """A comparison, as in `direct.auc > none.auc`, and the sentence of the paper that says so."""
 
     claim: str
     says: str
-    on: str | None = None
+    on: str | None = None  # prefix of the names of its environments; None is all of them
 
     @property
     def parts(self) -> tuple[str, str, str, bool]:
@@ -70,22 +67,17 @@ class TabularFile(_Part):
 
 
 class StudyFile(_Part):
-    """Contents of a study file.
-
-    environments: by size, name -> words of `train`.   arms: the first one is the baseline.
-    axis:  label of the axis on which the arms have their `x`; without it areas are bars.
-    human: also score by human-normalised returns, aggregated over games (Atari).
-    """
+    """Contents of a study file."""
 
     title: str
     text: str
     figure: str | None = None  # of the paper
     seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
-    environments: dict[Size, dict[Name, str]] = Field(default_factory=dict)
-    arms: dict[Name, Arm]
+    environments: dict[Size, dict[Name, str]] = Field(default_factory=dict)  # by size, name -> words of `train`
+    arms: dict[Name, Arm]  # the first one is the baseline
     claims: tuple[Claim, ...] = ()
-    axis: str | None = None
-    human: bool = False
+    axis: str | None = None  # label of the axis on which the arms have their `x`; without it areas are bars
+    human: bool = False  # also score by human-normalised returns, aggregated over games (Atari)
     games: GamesFile | None = None
     tabular: TabularFile | None = None
 

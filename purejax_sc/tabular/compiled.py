@@ -1,4 +1,4 @@
-"""All methods, swept values and seeds of one task as one compiled program.
+"""All methods and seeds of one task as one compiled program.
 
 Axes: N seeds (an MDP, tables and a stream of data each), V variants (the same MDP, tables and stream for all).
 """
@@ -25,40 +25,29 @@ BLOCK = 64  # replicas whose tables fit into the cache of a CPU core
 
 
 class World(NamedTuple):
-    """MDP, solutions and random stream of one seed, shared by its variants.
-
-    mdp, cdf: the MDP and its `mdp.cumulative` [S, A, S].
-    pi:       [S, A] the uniform policy, which evaluation follows.
-    v_true:   [S] its values.   v_star: [S] optimal values.
-    tables:   standard normal values and rewards, and logits of a Dirichlet draw, from which the learned tables start.
-    stream:   key of the data.
-    """
+    """MDP, solutions and random stream of one seed, shared by its variants."""
 
     mdp: Mdp
-    cdf: Array
-    pi: Array
-    v_true: Array
-    v_star: Array
-    tables: Tables
-    stream: Key
+    cdf: Array  # `mdp.cumulative` [S, A, S]
+    pi: Array  # [S, A] the uniform policy, which evaluation follows
+    v_true: Array  # [S] values of pi
+    v_star: Array  # [S] optimal values
+    tables: Tables  # of `init_tables`
+    stream: Key  # of the data
 
 
 class Curves(NamedTuple):
-    """Curves of one program. P log points, the first before any iteration.
+    """Curves of one program. P log points, the first before any iteration."""
 
-    iterations: int [P].   metrics: name -> [V, N, P].
-    rate: iterations x replicas per second of the run.
-    """
-
-    iterations: np.ndarray
-    metrics: dict[str, np.ndarray]
+    iterations: np.ndarray  # int [P]
+    metrics: dict[str, np.ndarray]  # name -> [V, N, P]
     compile_seconds: float
     run_seconds: float
-    rate: float
+    rate: float  # iterations x replicas per second of the run
 
 
 class Method(NamedTuple):
-    """Name of a variant. setting: swept values and noise, as in `alpha_sc=0.3`; may be empty."""
+    """Name of a variant. setting: of the noise study, as in `value_sigma=8`; else empty."""
 
     task: str
     model: str
@@ -117,8 +106,7 @@ def measure(tables: Tables, world: World, variant: Variant, control: bool) -> di
     """Compute the metrics of one replica. In control, the learned value is compared with that of the current policy.
 
     relative_error: mean over states of |v_pi - v| / |v_pi|.   ratio_error: sum |v_pi - v| / sum |v_pi|.
-    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy. They say
-        nothing on the few MDPs where some v* is not positive.
+    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy.
     """
     values, v_true = {}, world.v_true
     if control:

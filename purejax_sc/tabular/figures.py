@@ -1,7 +1,6 @@
 """Figures of the tabular study, as PNG."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,14 +19,12 @@ LABEL = {"evaluation": "relative value error", "control": "policy value / optima
 TITLE = {"evaluation": "Evaluation", "control": "Control"}
 
 
-def draw_figures(results: Sequence[TaskResult], scores: Sequence[dict[str, Any]]) -> dict[str, bytes]:
-    """Return file name -> PNG of the figures of some tasks. scores: `study.summarise` of all results."""
+def draw_figures(results: Sequence[TaskResult]) -> dict[str, bytes]:
+    """Return file name -> PNG of the figures of some tasks."""
     images = {}
     noise = {result.methods[0].task: result for result in results}.get("noise")
     learning = [result for result in results if result is not noise]
-    if any(method.setting for result in learning for method in result.methods):
-        images["sweep.png"] = draw_sweep([score for score in scores if score["task"] != "noise"])
-    elif learning:
+    if learning:
         images["figure2a.png"] = draw_curves(learning)
     if noise:
         images["figure5.png"] = draw_noise(noise)
@@ -106,7 +103,7 @@ def _areas(result: TaskResult, name: str, model: str) -> dict[str, tuple[list[fl
     """Return update -> (noise levels, [levels, N] areas under the error)."""
     found: dict[str, tuple[list[float], list[np.ndarray]]] = {}
     for method, curves in zip(result.methods, result.curves.metrics["relative_error"], strict=True):
-        noise, _, sigma = method.setting.split()[0].partition("_sigma=")
+        noise, _, sigma = method.setting.partition("_sigma=")
         if noise == name and method.model == model:
             sigmas, areas = found.setdefault(method.update, ([], []))
             sigmas.append(float(sigma))
@@ -124,27 +121,6 @@ def _draw_bars(
     places = ticks + 0.08 * shift
     axes.errorbar(places, means, error, color=color, linestyle=style, marker="o", markersize=3, capsize=2, label=label)
     axes.set_xticks(ticks, [f"{value:g}" for value in x])
-
-
-def draw_sweep(scores: Sequence[dict[str, Any]]) -> bytes:
-    """Draw the final score against the swept setting, one line per update, one panel per task and model."""
-    panels = list(dict.fromkeys((score["task"], score["model"]) for score in scores))
-    settings = list(dict.fromkeys(score["setting"] for score in scores))
-    figure = Figure(figsize=(4.2 * len(panels) + 0.4, 4.6), layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        for update in dict.fromkeys(score["update"] for score in scores):
-            chosen = [s for s in scores if (s["task"], s["model"], s["update"]) == (*panel, update)]
-            finals = [score["metrics"][METRIC[panel[0]]]["final"] for score in chosen]
-            x = [settings.index(score["setting"]) for score in chosen]
-            y = np.array([np.nan if final["mean"] is None else final["mean"] for final in finals])
-            bounds = np.array([final["interval"] or [np.nan, np.nan] for final in finals]).T
-            axes.errorbar(x, y, np.abs(bounds - y), color=_color(update), marker="o", capsize=2, label=_name(update))
-        axes.set(title=f"{TITLE[panel[0]]}, {MODELS[panel[1]]}", ylabel=f"final {LABEL[panel[0]]}")
-        axes.set_xticks(range(len(settings)), settings, rotation=30, ha="right", fontsize="small")
-        if panel[0] == "evaluation":
-            _logarithmic(axes)
-    figure.axes[0].legend(fontsize="small")
-    return encode(figure, "png")
 
 
 def _name(update: str) -> str:

@@ -1,8 +1,7 @@
 """One iteration of the tabular algorithm: act, learn from transitions, plan (paper section 3.1).
 
-Functions are for one learner; `vmap` adds seeds, methods and step sizes. S states, A actions, K planning steps.
-Methods differ in numbers only (`Variant`): the gates of `UPDATES`, and step sizes, which are zero for what a method
-does not do. So all methods are one program.
+Functions are for one learner; `vmap` adds seeds and methods, which differ in numbers only (`Variant`). S states,
+A actions, K planning steps.
 
     act       pi: fixed (evaluation), or eps-greedy in q = r + discount P v of the learned tables (control)
     sample    a batch of real transitions
@@ -46,27 +45,19 @@ class Variant(NamedTuple):
 
 
 class Static(NamedTuple):
-    """Choices that shape the program.
+    """Choices that shape the program."""
 
-    control:   act eps-greedily on the learned model, instead of evaluating a given policy.
-    terms:     squared errors per start state in planning.
-    ve_target: `action` or `policy`, see `equivalence_errors`.
-    """
-
-    control: bool
-    terms: int
-    ve_target: str
+    control: bool  # act eps-greedily on the learned model, instead of evaluating a given policy
+    terms: int  # squared errors per start state in planning
+    ve_target: str  # `action` or `policy`, see `equivalence_errors`
 
 
 class Draw(NamedTuple):
-    """Random numbers of one iteration, the same for all methods; B transitions.
+    """Random numbers of one iteration, the same for all methods; B transitions."""
 
-    s: int [B] states to start from.   u, w: [B] in [0, 1), which choose the actions and the next states.
-    """
-
-    s: Array
-    u: Array
-    w: Array
+    s: Array  # int [B] states to start from
+    u: Array  # [B] in [0, 1), which choose the actions
+    w: Array  # [B] in [0, 1), which choose the next states
 
 
 class Batch(NamedTuple):
@@ -107,10 +98,9 @@ def grounded_update(
 ) -> Tables:
     """Move v, r and p by a batch: every transition contributes its step at the tables before the batch.
 
-    Steps are summed over the batch, a reading of the paper, which gives rates per transition. Two exceptions: visits of
-    one (s, a) move its reward one after the other, and the VE step reads the new v. `rewards` [S, A] stands in for
-    those of the batch, which are deterministic. The reward moves by alpha (R - r); the rule as printed, alpha (R - R'),
-    is taken to be a typo.
+    Steps are summed over the batch (the paper gives rates per transition), but visits of one (s, a) move its reward one
+    after the other, and the VE step reads the new v. Rewards [S, A] are deterministic. The reward moves by
+    alpha (R - r); the rule as printed, alpha (R - R'), is taken to be a typo.
     """
     at_s = jax.nn.one_hot(batch.s, rewards.shape[0])  # [B, S]
     at_sa = at_s[:, :, None] * jax.nn.one_hot(batch.a, rewards.shape[1])[:, None, :]  # [B, S, A]
@@ -142,26 +132,20 @@ def equivalence_errors(q: Array, v: Array, pi: Array, batch: Batch, at_sa: Array
 
 
 def planning_gradient(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
-    """Differentiate `planning_loss` with respect to the tables. pi [S, A] is a constant.
+    """Differentiate `planning_loss` with respect to the tables. pi [S, A] is a constant."""
 
-    Automatic down to the chain that pi induces; from there with dP_pi/dp = pi P (1 - P), which reads P once.
-    """
-    P = jax.nn.softmax(tables.p)
-    chain = induce(tables, P, pi)
-    slope = jax.grad(planning_loss)(chain, pi, variant.gates, variant.discount, terms)
-    mean = jnp.einsum("sat,st->sa", P, slope.P)
-    p = pi[:, :, None] * P * (slope.P[:, None] - mean[:, :, None])
-    return Tables(slope.v, pi * slope.r[:, None], p)
+    def loss(tables: Tables) -> Array:
+        chain = induce(tables, jax.nn.softmax(tables.p), pi)
+        return planning_loss(chain, pi, variant.gates, variant.discount, terms)
+
+    return jax.grad(loss)(tables)
 
 
 def planning_update(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
     """Take one step down the planning loss, all tables at once (the paper does not give an order)."""
     slope = planning_gradient(tables, pi, variant, terms)
-    return Tables(
-        tables.v - variant.plan_v * slope.v,
-        tables.r - variant.plan_r * slope.r,
-        tables.p - variant.plan_p * slope.p,
-    )
+    rates = variant.plan_v, variant.plan_r, variant.plan_p
+    return Tables(*(x - rate * dx for x, rate, dx in zip(tables, rates, slope, strict=True)))
 
 
 def act(tables: Tables, pi: Array, variant: Variant, control: bool) -> Array:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent.consistency import UPDATES, imagine, sc_errors
-from purejax_sc.agent.transforms import scale_gradient
+from purejax_sc.agent.consistency import imagine, sc_errors
 from purejax_sc.types import PRNG, Array, Gates, Key, Model, Params, Scalar
 
 
@@ -85,44 +84,20 @@ def tabular_model(num_states: int, num_actions: int) -> Model:
     )
 
 
-def rollout_errors(params: Params, start: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
-    """Compute target - prediction [terms, M] at k = 0 .. terms - 1 of rollouts from M roots, start [M, S].
-
-    Linear in a root, which may be any weights of the states: they need not be positive, nor sum to 1.
-    """
-    pi = params.policy
-    model = tabular_model(*pi.shape)
-
-    def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
-        return pi, jnp.ones(len(start))  # the model takes the expectation over pi itself, so rho is 1
-
-    key = jax.random.key(0, impl=PRNG)  # nothing is sampled
-    rollout = imagine(model, params, start, start @ pi, mu, key, terms)
-    errors = sc_errors(model, params, rollout, discount, gates, lambda_=0.0, root=start)
-    return errors.target - errors.prediction
-
-
 def planning_loss(chain: Induced, pi: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
     """Sum the squared one-step errors of the model's rollouts over all start states and k = 0 .. terms - 1.
 
     With D_k = P^k the states after k steps from every start state, V_k = D_k v and T_k = D_k r + discount D_(k+1) v:
     sum_k |T_k - V_k|^2. The paper leaves open where the expectation is taken: here inside the square, as in its VE
     loss. This is the error of the expected rollout, so the model also moves V_k for k >= 1.
-
-    Rollouts are linear in their root, so for a sum over start states one weighted root per term stands for all S, and
-    no D_k is formed.
     """
-    params = as_params(chain, pi)
-    if 2 * terms > len(pi):  # with few states, one root for each is less work
-        return jnp.sum(rollout_errors(params, jnp.eye(len(pi)), gates, discount, terms) ** 2)
-    # Error k from a root with weights w is sum_s w(s) e_k(s). With w = e_k, held fixed, that is the sum of squares, and
-    # its gradient is half of theirs. (Its second derivative is not.)
-    weights = errors_by_state(jax.lax.stop_gradient(params), discount, terms)
-    own = jnp.diagonal(rollout_errors(params, weights, gates, discount, terms))  # error k from root k
-    return scale_gradient(jnp.sum(own), 2.0)
+    params, start = as_params(chain, pi), jnp.eye(len(pi))
+    model = tabular_model(*pi.shape)
 
+    def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
+        return params.policy, jnp.ones(len(pi))  # the model takes the expectation over pi itself, so rho is 1
 
-def errors_by_state(params: Params, discount: Scalar, terms: int) -> Array:
-    """Return `rollout_errors` from every state [terms, S]: being linear in the root, they are its derivatives."""
-    no_gate, anywhere = UPDATES["residual"], jnp.zeros_like(params.value)
-    return jax.jacobian(lambda z: rollout_errors(params, z[None], no_gate, discount, terms)[:, 0])(anywhere)
+    key = jax.random.key(0, impl=PRNG)  # nothing is sampled
+    rollout = imagine(model, params, start, params.policy, mu, key, terms)
+    errors = sc_errors(model, params, rollout, discount, gates, lambda_=0.0, root=start)
+    return jnp.sum((errors.target - errors.prediction) ** 2)

@@ -1,12 +1,7 @@
-"""Options of the tabular study: the paper's numbers, and the readings that have to be chosen.
+"""Options of the tabular study: the paper's numbers, and the readings that have to be chosen."""
 
-`parse` reads KEY=VALUE with comma lists and gives one `TabularOptions` per combination; `variant` turns one into
-numbers.
-"""
-
-import itertools
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field
@@ -22,9 +17,7 @@ Update = Annotated[str, names_row("updates", UPDATES, "none")]
 
 NO_GATES = Gates(0.0, 0.0, 0.0)  # planning moves nothing: the model-free baseline
 
-LISTS = ("models", "updates")
-# A comma list of any of these is one more axis of the same compiled program.
-SWEPT = ("epsilon", "alpha_td", "alpha_mle", "alpha_ve", "alpha_sc_mle", "alpha_sc_ve", "alpha_sc")
+LISTS = ("models", "updates")  # options that take a comma list
 
 
 class TabularOptions(Section):
@@ -61,8 +54,6 @@ class TabularOptions(Section):
     """Rate of the SC step of an MLE model; null for 10 as printed, but 1 in control, where 10 is not stable."""
     alpha_sc_ve: NonNegative = 0.3
     """Rate of the SC step of a VE model."""
-    alpha_sc: NonNegative | None = None
-    """Instead of alpha_sc_mle and alpha_sc_ve: a multiple of alpha_mle and of alpha_ve."""
     batch: Positive = 8
     """Transitions per iteration."""
     unroll: Annotated[int, Field(ge=0, le=1_000)] = 2
@@ -92,29 +83,17 @@ class TabularOptions(Section):
         return Static(control, self.num_terms, self.ve_target)
 
 
-class SweepPoint(NamedTuple):
-    """One combination of swept values. label: as in `alpha_sc=0.3 alpha_td=0.1`; empty if nothing is swept."""
-
-    label: str
-    options: TabularOptions
-
-
-def parse(overrides: Iterable[str]) -> list[SweepPoint]:
-    """Return the options of KEY=VALUE words, one for each combination of comma lists. Raises ConfigError."""
+def parse(overrides: Iterable[str]) -> TabularOptions:
+    """Return the options of KEY=VALUE words. Raises ConfigError."""
     chosen = {key: [read(text, key) for text in texts] for key, texts in split_words(overrides).items()}
-    fixed = {key: tuple(values) if key in LISTS else values[0] for key, values in chosen.items()}
-    swept = {key: values for key, values in chosen.items() if key not in LISTS and len(values) > 1}
-    for key, values in swept.items():
-        if key in TabularOptions.model_fields and key not in SWEPT:
-            raise ConfigError(f"{key} takes one value: only {', '.join(SWEPT)} can be swept; run {key} apart")
-        if any(value in values[:i] for i, value in enumerate(values)):
-            raise ConfigError(f"{key}={quote(values)} repeats a value: drop it")
-    points = []
-    for chosen_values in itertools.product(*swept.values()):
-        combination = dict(zip(swept, chosen_values, strict=True))
-        label = " ".join(f"{key}={value}" for key, value in combination.items())
-        points.append(SweepPoint(label, _validated(fixed | combination)))
-    return points
+    for key, values in chosen.items():
+        if key not in LISTS and len(values) > 1:
+            raise ConfigError(f"{key}={quote(values)}: {key} takes one value: run the others apart")
+    words = {key: tuple(values) if key in LISTS else values[0] for key, values in chosen.items()}
+    try:
+        return TabularOptions.model_validate(words)
+    except pydantic.ValidationError as error:
+        raise ConfigError(explain(error, lambda path: list(TabularOptions.model_fields))) from None
 
 
 def variant(options: TabularOptions, model: ModelKind, update: Update, control: bool = False) -> Variant:
@@ -124,27 +103,17 @@ def variant(options: TabularOptions, model: ModelKind, update: Update, control: 
     a mean over start states and terms for the value, the reward and an MLE model, and half the sum for a VE model.
     """
     mean = 1.0 / (options.states * options.num_terms)
-    grounded = {"mle": options.alpha_mle, "ve": options.alpha_ve}[model]
     mle = (1.0 if control else 10.0) if options.alpha_sc_mle is None else options.alpha_sc_mle
     planning = {"mle": mle, "ve": options.alpha_sc_ve}[model]
-    if options.alpha_sc is not None:
-        planning = options.alpha_sc * grounded
     return Variant(
         gates=NO_GATES if update == "none" else row(UPDATES, update),
         discount=options.discount,
         epsilon=options.epsilon,
         td=options.alpha_td,
         reward=options.alpha_td,  # the paper gives no rate of its own
-        mle=grounded * (model == "mle"),
-        ve=grounded * (model == "ve"),
+        mle=options.alpha_mle * (model == "mle"),
+        ve=options.alpha_ve * (model == "ve"),
         plan_v=mean * options.alpha_td,
         plan_r=mean * options.alpha_td,
         plan_p=planning * (mean if model == "mle" else 0.5),
     )
-
-
-def _validated(values: dict[str, Any]) -> TabularOptions:
-    try:
-        return TabularOptions.model_validate(values)
-    except pydantic.ValidationError as error:
-        raise ConfigError(explain(error, lambda path: list(TabularOptions.model_fields))) from None

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from purejax_sc.config import ConfigError
 from purejax_sc.results import statistics
-from purejax_sc.results.files import replace_file
+from purejax_sc.results.files import Say, replace_file
 from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import CONFIDENCE, as_list, as_number
 from purejax_sc.tabular import compiled, figures
 from purejax_sc.tabular.compiled import Method, TaskResult
 from purejax_sc.tabular.learner import Variant
-from purejax_sc.tabular.options import SweepPoint, parse, variant
+from purejax_sc.tabular.options import TabularOptions, parse, variant
 
 TASKS = ("evaluation", "control", "noise")
 Task = Literal["evaluation", "control", "noise"]
@@ -47,7 +47,7 @@ def run(
     overrides: Sequence[str],
     out: Path,
     num_seeds: int = 30,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
     command: str | None = None,
 ) -> dict[str, Any]:
     """Run tasks and fill the new directory `out` with curves.csv, summary.json and figures.
@@ -55,36 +55,32 @@ def run(
     Returns the contents of summary.json. overrides: KEY=VALUE words.   say: takes lines of progress.
     Raises ConfigError and RunError; then nothing is overwritten.
     """
-    points = parse(overrides)
-    check(tasks, points, num_seeds)
+    options = parse(overrides)
+    check(tasks, options, num_seeds)
     with new_directory(out):
-        results = [run_task(task, points, num_seeds, say) for task in tasks]
-        return _write(out, results, points, command)
+        results = [run_task(task, options, num_seeds, say) for task in tasks]
+        return _write(out, results, options, command)
 
 
-def _write(
-    out: Path, results: Sequence[TaskResult], points: Sequence[SweepPoint], command: str | None
-) -> dict[str, Any]:
+def _write(out: Path, results: Sequence[TaskResult], options: TabularOptions, command: str | None) -> dict[str, Any]:
     replace_file(out / "curves.csv", curves_csv(results).encode())
     scores = [score for result in results for score in summarise(result)]
     summary = {
         "command": command,
-        "options": [{"setting": label, **options.model_dump(mode="json")} for label, options in points],
+        "options": options.model_dump(mode="json"),
         "seeds": results[0].seeds,
         "confidence": CONFIDENCE,
-        "programs": [_speed(result) for result in results],
         "methods": scores,
     }
     text = json.dumps(summary, indent=1, allow_nan=False)
     replace_file(out / "summary.json", f"{text}\n".encode())
-    for name, image in figures.draw_figures(results, scores).items():
+    for name, image in figures.draw_figures(results).items():
         replace_file(out / name, image)
     return summary
 
 
-def check(tasks: Sequence[Task], points: Sequence[SweepPoint], num_seeds: int) -> None:
+def check(tasks: Sequence[Task], options: TabularOptions, num_seeds: int) -> None:
     """Raise ConfigError for what cannot be run, before anything is written or compiled."""
-    options = points[0].options  # seed, iterations and updates are common to all
     if options.seed + num_seeds > 2**31:
         raise ConfigError(f"seed={options.seed} leaves no room for {num_seeds} seeds below 2**31: lower seed")
     for task in tasks:
@@ -98,12 +94,9 @@ def check(tasks: Sequence[Task], points: Sequence[SweepPoint], num_seeds: int) -
             raise ConfigError("the noise study compares dyna with direct: name one of them in updates=")
 
 
-def run_task(
-    task: Task, points: Sequence[SweepPoint], num_seeds: int, say: Callable[[str], None] = lambda text: None
-) -> TaskResult:
-    """Run a task at all points of a sweep, as one program."""
-    options = points[0].options  # points differ in numbers only, which `variants` reads
-    methods, numbers = zip(*(pair for point in points for pair in variants(task, point)), strict=True)
+def run_task(task: Task, options: TabularOptions, num_seeds: int, say: Say = lambda text: None) -> TaskResult:
+    """Run the methods of a task as one program."""
+    methods, numbers = zip(*variants(task, options), strict=True)
     iterations = options.iterations or ITERATIONS[task]
     say(f"{task}: {len(methods)} methods x {num_seeds} seeds x {iterations:,} iterations, compiling")
 
@@ -116,15 +109,14 @@ def run_task(
     return TaskResult(list(methods), [options.seed + i for i in range(num_seeds)], curves)
 
 
-def variants(task: Task, point: SweepPoint) -> Iterator[tuple[Method, Variant]]:
-    """Yield the methods that a task compares at one point of a sweep, and their numbers."""
-    label, options = point
+def variants(task: Task, options: TabularOptions) -> Iterator[tuple[Method, Variant]]:
+    """Yield the methods that a task compares, and their numbers."""
     for model, update in itertools.product(options.models, options.updates):
         numbers = variant(options, model, update, control=task == "control")
         if task != "noise":
-            yield Method(task, model, update, label), numbers
+            yield Method(task, model, update, ""), numbers
         elif update in NOISE_UPDATES:
-            yield from ((Method(task, model, update, f"{name} {label}".strip()), x) for name, x in _noisy(numbers))
+            yield from ((Method(task, model, update, name), x) for name, x in _noisy(numbers))
 
 
 def _noisy(numbers: Variant) -> Iterator[tuple[str, Variant]]:
@@ -176,16 +168,6 @@ def _duel(mine: np.ndarray, theirs: np.ndarray, higher: bool) -> dict[str, Any]:
         with np.errstate(invalid="ignore"):  # both may have diverged
             duel[name] = {"difference": _statistics(x - y), "wins": int(better.sum()), "of": len(better)}
     return duel
-
-
-def _speed(result: TaskResult) -> dict[str, Any]:
-    return {
-        "task": result.methods[0].task,
-        "methods": len(result.methods),
-        "compile_seconds": result.curves.compile_seconds,
-        "run_seconds": result.curves.run_seconds,
-        "iterations_x_replicas_per_second": result.curves.rate,
-    }
 
 
 def curves_csv(results: Sequence[TaskResult]) -> str:

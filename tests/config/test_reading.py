@@ -150,7 +150,7 @@ def test_unknown_environments_are_refused_with_the_nearest(name: str, advice: st
     ("word", "words"),
     [
         ("stats=3", "unknown key 'stats': did you mean 'states'?"),
-        ("alpha_sc=[1],[1]", "alpha_sc=[[1], [1]] repeats a value: drop it"),
+        ("alpha_td=[1],[1]", "alpha_td=[[1], [1]]: alpha_td takes one value"),
         ("states=1e6", "states=1000000: Input should be less than or equal to 1000"),
     ],
 )

@@ -259,21 +259,6 @@ def test_earlier_evaluations_are_kept(here, capsys) -> None:
     assert (run / evaluate.FILE).read_text() == "mine"
 
 
-def test_a_search_plays_its_own_greedy_policy_in_a_game(here, capsys) -> None:
-    # Heads of zeros: a search with known bounds has no reason to leave the first of equal moves.
-    config = from_tree({"env": "pgx/tic_tac_toe", **NETWORK})
-    agents.save(agents.two_minds(config), here / "run")
-    assert main(["evaluate", "run", "--episodes", "40", "--simulations", "1"]) == 0
-    [report] = json.loads((here / "run" / evaluate.FILE).read_text())["reports"]
-    assert list(report["policies"]) == ["greedy", "sampled", "search"]
-    assert report["searches"]["search"]["simulations"] == 1
-    assert "against_greedy" not in report["policies"]["greedy"]
-    score = report["policies"]["search"]["against_greedy"]
-    np.testing.assert_allclose(score["mean"], 0.5, atol=0.2)
-    assert len(score["per_seed"]) == 2
-    assert "against greedy" in capsys.readouterr().out
-
-
 def test_searches_are_named_by_what_differs() -> None:
     one, more = SearchOptions(8), SearchOptions(32)
     assert search_names([]) == {}

@@ -16,17 +16,25 @@ from purejax_sc.cli import tables
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.evaluation import evaluate, model_quality
-from purejax_sc.evaluation.model_quality import Choices, DiagnosisOptions
+from purejax_sc.evaluation.model_quality import DiagnosisOptions
+from purejax_sc.evaluation.model_rollouts import play
+from purejax_sc.evaluation.players import make_choices
 from purejax_sc.types import Env, Step
 
 DEPTH = 4
 CONFIG = from_tree({"env": "garnet", "hyper": {"discount": 0.5}})
 
 
+def sampled(env, params, config, key, steps):
+    """A trajectory of 8 environments."""
+    model, _ = model_and_params()
+    choose = make_choices(config, model, env.spec)["sampled"]
+    return play(env, model, params, choose, key, steps, 8)
+
+
 @pytest.fixture(scope="module")
 def played():
-    model, params = model_and_params()
-    return jax.jit(lambda: model_quality.play(corridor(), model, params, jax.random.key(0), CONFIG, 64, 8))()
+    return jax.jit(lambda: sampled(corridor(), model_and_params()[1], CONFIG, jax.random.key(0), 64))()
 
 
 def depths(played, config=CONFIG, **other):
@@ -45,7 +53,7 @@ def judged(played, **other):
 
 def test_a_right_model_is_right_everywhere(played) -> None:
     found = depths(played)
-    for name in ("value_gap", "value_beyond", "reward_error", "end_error"):
+    for name in ("value_gap", "value_beyond", "reward_error"):
         np.testing.assert_allclose(found[name], 0.0, atol=1e-6, err_msg=name)
     # Of three even actions one is illegal: a third of the mass, and log(1/2) - log(1/3) nats from the root policy.
     np.testing.assert_allclose(found["illegal_mass"], 1 / 3, rtol=1e-5)
@@ -59,13 +67,12 @@ def test_values_that_are_off_show_at_every_depth_and_beyond_the_end(played) -> N
     np.testing.assert_allclose(found["value_gap"], 0.5, rtol=1e-5)
     # After one step the end is just reached, after two a step ago; the model stays there.
     np.testing.assert_allclose(found["value_beyond"], 0.25, rtol=1e-5)
-    np.testing.assert_allclose(found["end_error"], 0.25 * CONFIG.hyper.discount, rtol=1e-5)
 
 
 def test_a_last_reward_that_is_to_be_kept_as_a_value_is_asked_for_there(played) -> None:
     config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"terminal_value": "outcome"}})
     paid, kept = depths(played, config), depths(played, config, values=[1, 2, 3, 3], rewards=[[0, 1], [0, 2], [0, 0]])
-    for name in ("value_beyond", "reward_error", "end_error"):
+    for name in ("value_beyond", "reward_error"):
         np.testing.assert_allclose(kept[name], 0.0, atol=1e-6, err_msg=name)
     assert paid["reward_error"][0] > 0
     np.testing.assert_allclose(paid["value_beyond"], 3.0, rtol=1e-5)
@@ -77,34 +84,18 @@ def test_rewards_that_are_off_show_where_they_are_paid(played) -> None:
     np.testing.assert_allclose(found["reward_error"][0], in_0.mean(), rtol=1e-5)
 
 
-def test_a_model_that_stays_where_it_is_shows_what_it_has_not_left(played) -> None:
-    def shown(**other):
-        model, params = model_and_params(**other)
-        model = model._replace(reconstruct=lambda dynamics, z: z - 0.5, visible=lambda frame: frame > 0)
-        return jax.jit(lambda: model_quality.by_depth(model, params, SPEC, played, CONFIG, DEPTH)["reconstructed"])()
-
-    np.testing.assert_array_equal(shown(), 1.0)
-    # where the state after the action is one to be shown, and is there to be seen
-    lives = np.asarray(played.obs.valid & (played.discount > 0))[:-1]
-    stayed = (lives & np.asarray(played.action == 0)[:-1]).sum() / lives.sum()
-    np.testing.assert_allclose(shown(successors=[[0, 0], [1, 1], [2, 2], [END]])[0], stayed, rtol=1e-5)
-    assert "reconstructed" not in depths(played)  # of a model that has to show nothing
-
-
-def test_what_a_model_says_of_legal_actions_is_held_against_the_rules(played) -> None:
+def test_the_mass_on_illegal_actions_is_that_of_the_policy_which_a_search_reads(played) -> None:
     def told(*logits):
         model, params = model_and_params()
         model = with_rules(model, jnp.array(logits))
         found = jax.jit(lambda: model_quality.by_depth(model, params, SPEC, played, CONFIG, DEPTH))()
         np.testing.assert_allclose(found["policy_kl"], np.log(3 / 2), rtol=1e-5)  # of the policy alone, as ever
-        return float(found["legal"][0]), round(float(found["illegal_mass"][0]), 4)
+        return round(float(found["illegal_mass"][0]), 4)
 
-    # The third of three even actions is illegal: what a search reads is held against that.
-    assert told(1.0, 1.0, -1.0) == (1.0, 0.0)
-    assert told(1.0, 1.0, 1.0) == (0.0, 0.3333)
-    assert told(1.0, -1.0, -1.0) == (0.0, 0.0)
-    assert told(-1.0, -1.0, 1.0) == (0.0, 1.0)
-    assert "legal" not in depths(played)  # of a model that says nothing of it
+    # The third of three even actions is illegal.
+    assert told(1.0, 1.0, -1.0) == 0.0
+    assert told(1.0, 1.0, 1.0) == 0.3333
+    assert told(-1.0, -1.0, 1.0) == 1.0
 
 
 def test_a_model_that_confuses_actions_ranks_them_backwards(played) -> None:
@@ -115,7 +106,6 @@ def test_a_model_that_confuses_actions_ranks_them_backwards(played) -> None:
     regrets = np.array([1.5, 2.5, 1.5])
     states = np.bincount(np.argmax(np.asarray(played.obs.frame), -1).ravel(), minlength=3)[:3]
     np.testing.assert_allclose(score["regret"], np.average(regrets, weights=states), atol=0.2)
-    np.testing.assert_allclose(score["spread"], score["regret"] / 2, rtol=1e-5)  # of two values
     # An even policy has either action for its best.
     np.testing.assert_allclose(score["regret_policy"], score["regret"] / 2, rtol=0.3)
 
@@ -141,13 +131,13 @@ def program(game: bool, simulations: int):
 
     def look(params):
         key_play, key_choices = jax.random.split(jax.random.key(0))
-        played = model_quality.play(env, model, params, key_play, CHOICE_CONFIG, 32, 8)
+        played = sampled(env, params, CHOICE_CONFIG, key_play, 32)
         return model_quality.choose(env, model, params, played, key_choices, CHOICE_CONFIG, options)
 
     return jax.jit(look)
 
 
-def choices(params, game=False, simulations=2) -> Choices:
+def choices(params, game=False, simulations=2) -> np.ndarray:
     return jax.device_get(program(game, simulations)(params))
 
 
@@ -166,45 +156,39 @@ def a_game() -> Env:
 
 
 def test_the_oracle_judges_all_policies_in_the_same_states() -> None:
-    action, (greedy, search, oracle) = choices(model_and_params()[1])
-    np.testing.assert_array_equal(action[0], 0)  # of even logits the first one
-    assert set(greedy) == set(LOST)
-    np.testing.assert_array_equal(action[1:], 1)
+    greedy, search, oracle = choices(model_and_params()[1])
+    assert set(greedy) == set(LOST)  # of even logits it takes the first
     np.testing.assert_array_equal([search, oracle], 0)
 
 
 def test_the_oracle_sees_what_is_real_where_the_model_is_wrong() -> None:
     swapped = [row[::-1] for row in SUCCESSORS[:3]]
-    action, lost = choices(model_and_params(successors=[*swapped, [3]], rewards=[[1, 0], [2, 0], [3, 0], [0]])[1])
-    np.testing.assert_array_equal(action[1], 0)
+    lost = choices(model_and_params(successors=[*swapped, [3]], rewards=[[1, 0], [2, 0], [3, 0], [0]])[1])
     np.testing.assert_array_equal(lost[1], lost[0])
     assert set(lost[0]) == set(LOST)
 
 
 def test_an_action_without_a_visit_has_the_value_of_the_state() -> None:
     # The only visit was to stay: the state has the mean of its value and half of it, a quarter more than to stay.
-    _, (greedy, *_) = choices(model_and_params()[1], simulations=1)
+    greedy, *_ = choices(model_and_params()[1], simulations=1)
     assert set(greedy) == {0.25, 0.5, 0.75}
 
 
 def test_what_the_other_side_gains_counts_against_the_mover() -> None:
     # An oracle that sees the 5 that the other side takes in state 1 goes to state 2, whose value of 3 is not paid.
-    action, (greedy, *_) = choices(model_and_params()[1], game=True, simulations=8)
-    np.testing.assert_array_equal(action[-1], 0)
-    np.testing.assert_array_equal(greedy, 0)
+    greedy, *_, oracle = choices(model_and_params()[1], game=True, simulations=8)
+    np.testing.assert_array_equal([greedy, oracle], 0)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_policies_are_compared_in_pairs(seeds) -> None:
-    action = np.array([[[0, 1], [0, 2], [1, 2]], [[0, 0], [0, 0], [0, 0]]])[:seeds]
     lost = np.array([[[3.0, 2], [3, 1], [4, 1]], [[0, 0], [0, 0], [0, 0]]])[:seeds]
-    found = model_quality.summarise_choices(["greedy", "some", "more"], Choices(action, lost))
+    found = model_quality.summarise_choices(["greedy", "some", "more"], lost)
     per_seed = {name: {of: x["per_seed"] for of, x in columns.items()} for name, columns in found.items()}
     assert per_seed["greedy"]["lost"] == [2.5, 0][:seeds]
     assert per_seed["some"]["over_greedy"] == per_seed["some"]["over_last"] == [0.5, 0][:seeds]
     assert per_seed["more"]["over_greedy"] == [0.0] * seeds
     assert per_seed["more"]["over_last"] == [-0.5, 0][:seeds]
-    assert [per_seed[name]["other"][0] for name in found] == [0, 0.5, 1]
     # Over the two states of the only seed, or over two seeds.
     assert found["some"]["over_last"]["mean_interval"] == ([0, 1] if seeds == 1 else [0, 0.5])
 

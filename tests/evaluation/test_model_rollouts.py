@@ -16,8 +16,9 @@ from helpers.table_models import STATES, table_model, tables
 from purejax_sc.cli.commands import main
 from purejax_sc.config import Config, from_tree
 from purejax_sc.evaluation import model_rollouts
-from purejax_sc.evaluation.model_rollouts import COLUMNS, ImaginationOptions, Imagined, Trajectory
-from purejax_sc.types import Env, EnvSpec, Observation, Params, Step
+from purejax_sc.evaluation.model_rollouts import COLUMNS, ImaginationOptions, Imagined
+from purejax_sc.evaluation.players import make_choices
+from purejax_sc.types import Env, EnvSpec, Params, Step
 
 GAMMA = 0.5
 CONFIG = from_tree({"env": "garnet", "hyper": {"discount": GAMMA}})
@@ -29,7 +30,7 @@ MODEL = table_model()._replace(encode=lambda encoder, obs, carry: (obs.frame, ca
 
 
 def first_alone(x: Imagined) -> Imagined:
-    """The first environment's episode: the axis N goes, and T is the steps that count."""
+    """The first environment's steps that count, without the axis N."""
     steps = int(x.acted[:, 0].sum())
     return Imagined(*(value[..., :steps, 0] for value in x))
 
@@ -44,16 +45,17 @@ def agent(values=VALUES, rewards=REWARDS, logits=GO_ON, root_values=VALUES, root
 def look(
     params: Params, env: Env | None = None, config: Config = CONFIG, **options: Any
 ) -> tuple[Imagined, dict[str, list[float]]]:
-    """Play in the corridor, imagine two steps, and the means by k."""
+    """Play in the corridor, three steps and one whose outcome is unknown, imagine two steps, and the means by k."""
     env = env or corridor()
-    how = ImaginationOptions(episodes=2, depth=2)._replace(**options)
-    played = model_rollouts.play(env, MODEL, params, jax.random.key(0), config, how)
+    how = ImaginationOptions(steps=4, envs=2, depth=2)._replace(**options)
+    choose = make_choices(config, MODEL, env.spec)["sampled" if how.sampled else "greedy"]
 
-    def numbers(params, played):
+    def numbers(params):
+        played = model_rollouts.play(env, MODEL, params, choose, jax.random.key(0), how.steps, how.envs)
         found = model_rollouts.imagine(MODEL, params, env.spec, played, jax.random.key(1), config, how)
         return found, model_rollouts.errors_by_k(found)
 
-    found, by_k = jax.device_get(jax.jit(numbers)(params, played))
+    found, by_k = jax.device_get(jax.jit(numbers)(params))
     return found, {name: by_k[name].tolist() for name in COLUMNS}
 
 
@@ -65,9 +67,6 @@ def test_where_model_and_values_are_right_everything_agrees() -> None:
         "value_gap": [pytest.approx(np.nan, nan_ok=True), 0, 0],
         "return_gap": [0, 0, 0],
         "reward_error": [pytest.approx(np.nan, nan_ok=True), 0, 0],
-        "same": [pytest.approx(np.nan, nan_ok=True), 1, 1],
-        "value_gap_same": [pytest.approx(np.nan, nan_ok=True), 0, 0],
-        "reward_error_same": [pytest.approx(np.nan, nan_ok=True), 0, 0],
     }
     # From state 0: rewards 1 and 2, values on the way, and after the end nothing.
     first = first_alone(found)
@@ -76,12 +75,11 @@ def test_where_model_and_values_are_right_everything_agrees() -> None:
     np.testing.assert_array_equal(first.reward, [[1, 2, 3], [2, 3, 0]])
     np.testing.assert_array_equal(first.real_reward, first.reward)
     np.testing.assert_array_equal(first.real_return, first.value)
-    np.testing.assert_array_equal(first.real_action, [[1, 1, 1], [1, 1, -1]])
 
 
 def test_a_model_whose_values_are_off_differs_from_what_comes_and_from_itself() -> None:
     _, by_k = look(agent(values=[3.25, 4.0, 3.5, 0.5]))
-    assert by_k["value_gap"][1:] == by_k["return_gap"][1:] == by_k["value_gap_same"][1:] == [0.5, 0.5]
+    assert by_k["value_gap"][1:] == by_k["return_gap"][1:] == [0.5, 0.5]
     assert by_k["reward_error"][1:] == [0, 0]
     # G_{0:2} bears 0.5 / 4 too much against a right root value; v^1 0.5 and G_{1:2} 0.5 / 2.
     assert by_k["sc_error"][:2] == [0.125, 0.25]
@@ -111,50 +109,31 @@ def test_a_model_can_agree_with_itself_and_be_wrong() -> None:
     np.testing.assert_allclose(by_k["reward_error"][1:], [2, 5 / 3], rtol=1e-6)
 
 
-def test_imagined_actions_that_were_not_taken_are_told_apart() -> None:
+def test_imagined_actions_may_be_those_really_taken() -> None:
     # The policy of the model stays where it is, after the first action, which is the root policy's.
-    found, by_k = look(agent(logits=STAY))
-    assert first_alone(found).action.tolist() == [[1, 1, 1], [0, 0, 0]]
-    assert first_alone(found).same.tolist() == [[True] * 3, [True] * 3, [False, False, True]]
-    np.testing.assert_allclose(by_k["same"][1:], [1, 1 / 3], rtol=1e-6)
+    _, by_k = look(agent(logits=STAY))
     # v^2 is that of states 1, 2 and 3, and not of 2, 3 and 3; only of the last state it is really reached.
     np.testing.assert_allclose(by_k["value_gap"][1:], [0, (0.5 + 3 + 0) / 3], rtol=1e-6)
-    assert by_k["value_gap_same"][1:] == [0, 0]
-    _, by_k = look(agent(logits=STAY), real_actions=True)
-    assert by_k["same"][1:] == [1, 1]
-    assert by_k["value_gap"][1:] == [0, 0]
+    assert look(agent(logits=STAY), real_actions=True)[1]["value_gap"][1:] == [0, 0]
 
 
 def test_samples_are_of_the_policy_and_greed_takes_its_best() -> None:
-    # Even logits: half of the actions, really and in imagination, are 1, and illegal ones are never the first.
+    # Even logits: half of the first imagined actions go on, which pays 1, and illegal ones are never among them.
     even = agent(logits=[], root_logits=[])
-    found, by_k = look(even, episodes=200, sampled=True)
-    firsts = found.action[0][found.acted]
-    assert set(firsts.tolist()) == {0, 1}
-    np.testing.assert_allclose(firsts.mean(), 0.5, atol=0.05)
-    np.testing.assert_allclose(by_k["same"][1], 0.5, atol=0.05)
-    assert look(even, max_steps=2)[0].action[0].max() == 0
+    found, _ = look(even, envs=200, steps=2, sampled=True)
+    assert set(found.reward[0, 0].tolist()) == {0, 1}
+    np.testing.assert_allclose(found.reward[0, 0].mean(), 0.5, atol=0.1)
+    assert look(even)[0].reward[0].max() == 0
 
 
-def test_an_episode_that_is_cut_bears_its_last_root_value() -> None:
-    found, by_k = look(agent(logits=STAY, root_logits=STAY), max_steps=3)
+def test_where_play_stops_the_last_root_value_stands_for_the_rest() -> None:
+    found, by_k = look(agent(logits=STAY, root_logits=STAY))
     first = first_alone(found)
     assert len(first.acted) == 3
     # It stays in state 0, for nothing: 2.75 after three steps, and nobody knows what comes then.
     np.testing.assert_allclose(first.real_return[0], [2.75 / 8, 2.75 / 4, 2.75 / 2], rtol=1e-6)
     np.testing.assert_array_equal(first.real_value, [[2.75] * 3, [2.75, 2.75, np.nan], [2.75, np.nan, np.nan]])
-    np.testing.assert_array_equal(first.real_action, [[0, 0, 0], [0, 0, -1]])
     assert by_k["value_gap"][1:] == [0, 0]
-
-
-def test_only_first_episodes_count_up_to_what_is_known() -> None:
-    discount = [[1, 1, 1, 1], [0, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 0]]  # ends, time limit, goes on, ends at last
-    valid = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
-    nothing = np.zeros((4, 4), np.float32)
-    obs = Observation(nothing, nothing, nothing, nothing, nothing, np.array(valid, bool))
-    played = Trajectory((), obs, nothing, (), nothing, nothing, np.array(discount, np.float32))
-    acted = np.asarray(model_rollouts.first_episodes(jax.tree.map(jnp.asarray, played)))
-    assert acted.T.astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
 
 
 def duel() -> Env:
@@ -177,7 +156,7 @@ def test_in_a_game_of_two_values_are_the_movers() -> None:
     # Who moves second wins 1; to who moves first that is worth -1 / 2.
     values = [-0.5, 1.0]
     params = tables([[1], [2], [2]], [[0], [1]], values)
-    found, by_k = look(params, duel())
+    found, by_k = look(params, duel(), steps=2)
     first = first_alone(found)
     np.testing.assert_array_equal(first.value, [[-0.5, 1], [1, 0], [0, 0]])
     np.testing.assert_array_equal(first.real_return, first.value)
@@ -215,19 +194,19 @@ def contents() -> set[Path]:
 
 def test_the_command_prints_a_table_and_writes_nothing(here, capsys) -> None:
     before = contents()
-    words = "imagine runs/Catch-bsuite --agent 4 --episodes 2 --depth 3"
+    words = "imagine runs/Catch-bsuite --agent 4 --envs 2 --steps 27 --depth 3"
     assert main(shlex.split(words)) == 0
     told = capsys.readouterr()
     header, *rows = told.out.splitlines()
     assert re.split("  +", header) == ["k", *(name.replace("_", " ") for name in COLUMNS)]
-    # Nine steps; heads of 0 are wrong by what the episode pays in the end alone: 1 or -1, and that discounted.
+    # Episodes of nine steps; heads of 0 are wrong only by what each pays at its end: 1 or -1, discounted.
     assert rows[0].split()[:3] == ["0", "0", "-"]
     assert [row.split()[0] for row in rows[:4]] == ["0", "1", "2", "3"]
     assert [row.split()[2] for row in rows[1:4]] == ["0", "0", "0"]
     np.testing.assert_allclose([float(row.split()[4]) for row in rows[1:4]], [1 / 9] * 3, rtol=1e-3)
-    assert "means over 18 steps of 2 episode(s)\n" in told.out
+    assert "means over 27 steps of 2 environments\n" in told.out
     assert "in training the model was unrolled 2 steps" in told.out
-    assert told.err.splitlines()[0] == "seed 4: 2 episode(s), 3 imagined steps from every real one"
+    assert told.err.splitlines()[0] == "seed 4: 3 imagined steps from 27 of 2 environments"
     assert contents() == before
 
 

@@ -244,23 +244,20 @@ def test_scores_are_those_of_the_summary(here) -> None:
     assert [row["iqm_low"], row["iqm_high"]] == pytest.approx(summary["iqm_interval"])
 
 
-def test_aggregate_is_of_the_curves(here) -> None:
+def test_means_of_the_curves_are_drawn(here) -> None:
     write_run("run", [10, 20], [0, 1], [0, 2], [0, 3], [0, 50])
-    comparison = compare.compare(read_runs(["run"]))
-    # the mean of 1, 2, 3 and 50 is 14; without the lowest and the highest it is 2.5
-    for aggregate, height, name in (("mean", 14.0, "mean"), ("iqm", 2.5, "interquartile mean")):
-        [axes] = compare.draw(comparison, aggregate).axes
-        [line] = axes.lines
-        assert line.get_ydata().tolist() == [0.0, height]
-        assert axes.figure.get_suptitle() == f"{name} and 90% bootstrap interval over 4 seeds"
-        assert axes.xaxis.get_major_formatter()(200_000) == "200k"
+    [axes] = compare.draw(compare.compare(read_runs(["run"]))).axes
+    [line] = axes.lines
+    assert line.get_ydata().tolist() == [0.0, 14.0]
+    assert axes.figure.get_suptitle() == "mean and 90% bootstrap interval over 4 seeds"
+    assert axes.xaxis.get_major_formatter()(200_000) == "200k"
 
 
 def test_labels_of_users_are_drawn_as_they_are(here) -> None:
     """matplotlib leaves out names that begin with `_`, and reads formulas between dollar signs, also wrong ones."""
     for name in ("_a", "$x_{$", "5$"):
         write_run(name, [10, 20], [0, 1], [0, 2], config="env: mine:$x_{$\n")
-    figure = compare.draw(compare.compare(read_runs(["_a", "$x_{$", "5$"])), "mean")
+    figure = compare.draw(compare.compare(read_runs(["_a", "$x_{$", "5$"])))
     plots.encode(figure, "png")  # a wrong formula would be an error
     [legend] = figure.legends
     assert [drawn(text) for text in legend.get_texts()] == ["_a", "$x_{$", "5$"]
@@ -279,7 +276,7 @@ def test_several_environments_end_to_end(here, capsys) -> None:
         write_run(f"{env}/none", [10, 20, 30], [NAN, 1, 2], [0, 1, 3], config=f"env: {env}\n")
         write_run(f"{env}/_$x", [15, 30 + i], [0, 2], [1, 4], config=f"env: {env}\n")
     directories = [f"{env}/{method}" for env in "ABCDE" for method in ("none", "_$x")]
-    assert main(["plot", *directories, "--aggregate", "iqm", "--out", "all.PNG"]) == 0
+    assert main(["plot", *directories, "--out", "all.PNG"]) == 0
     assert Path("all.PNG").read_bytes().startswith(b"\x89PNG")
     rows = read_table("all.csv")
     assert len(rows) == 12
@@ -303,7 +300,6 @@ def test_several_environments_end_to_end(here, capsys) -> None:
         ("none --out taken.png", "taken.png cannot be a file"),
         ("none --out none/metrics.png", "none/metrics.csv exists and is not of this command"),
         ("none --out none/curves.png", "exists and is not of this command: choose another --out"),
-        ("none --aggregate median", "--aggregate"),
         ("bare", "bare holds no config.yaml"),
         ("blank", "blank holds no config.yaml"),
         ("young", "young: no episode ended in 1 of 2 seeds"),

@@ -13,7 +13,7 @@ from purejax_sc import config
 from purejax_sc.cli.commands import main
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import checkpoint, experiments
-from purejax_sc.runs.directory import Run
+from purejax_sc.runs.directory import Run, read_summary
 from purejax_sc.runs.experiments import Arm, Job, Outcome
 from purejax_sc.runs.fit import Session
 
@@ -43,8 +43,8 @@ def test_what_differs_in_traced_numbers_is_one_program(tmp_path: Path) -> None:
 
 def test_each_arm_becomes_a_run_like_any_other(tmp_path: Path) -> None:
     arms = [arm("low", LOW), arm("high", HIGH)]
-    (outcome,) = carry_out(tmp_path, arms, 2)
-    assert [summary["status"] for summary in outcome.summaries] == ["complete"] * 2
+    [(job, reason)] = carry_out(tmp_path, arms, 2)
+    assert ([experiments.status(run.out) for run in job], reason) == (["complete"] * 2, None)
     for name, rate in ("low", 0.001), ("high", 0.01):
         run = tmp_path / "runs" / name / "0-1"
         assert config.load(run / "config.yaml").hyper.learning_rate == rate
@@ -95,15 +95,17 @@ def test_a_kill_during_the_first_checkpoint_keeps_the_runs_together(tmp_path: Pa
         (tmp_path / "runs" / name / "0-0/summary.json").unlink()  # written after all checkpoints
     (job,) = plan(tmp_path, arms, 1)
     assert len(job) == 2
-    (outcome,) = carry_out(tmp_path, arms, 1)
-    assert [summary["status"] for summary in outcome.summaries] == ["complete"] * 2
+    [(job, _)] = carry_out(tmp_path, arms, 1)
+    assert [experiments.status(run.out) for run in job] == ["complete"] * 2
 
 
 def test_a_row_that_diverges_is_marked_and_the_others_go_on(tmp_path: Path) -> None:
     jobs = plan(tmp_path, [arm("low", LOW), arm("high", HIGH)], 2)
     with counting(bad_seed=1, bad_after=5):
-        (outcome,) = experiments.carry_out(jobs, Session())
-    assert [(x["status"], x["lost"], x["updates"]) for x in outcome.summaries] == [("complete", [1], 16)] * 2
+        [(job, _)] = experiments.carry_out(jobs, Session())
+    assert [(x["status"], x["lost"], x["updates"]) for x in (read_summary(run.out) for run in job)] == [
+        ("complete", [1], 16)
+    ] * 2
 
 
 def test_a_program_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch) -> None:
@@ -116,7 +118,7 @@ def test_a_program_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(experiments, "fit", fails)
     arms = [arm("low", LOW), arm("long", "sc.unroll=4")]
-    assert [outcome.reason for outcome in carry_out(tmp_path, arms, 1)] == ["the disk is full", None]
+    assert [reason for _, reason in carry_out(tmp_path, arms, 1)] == ["the disk is full", None]
     assert [job[0].out.parent.name for job in plan(tmp_path, arms, 1)] == ["low"]
 
 

@@ -16,7 +16,7 @@ from purejax_sc.config import ConfigError
 from purejax_sc.results.files import RunError
 from purejax_sc.runs import experiments
 from purejax_sc.runs.directory import Run
-from purejax_sc.runs.experiments import Job, Outcome
+from purejax_sc.runs.experiments import Job
 from purejax_sc.runs.fit import Session
 from purejax_sc.studies import cluster, scores, study
 from purejax_sc.studies.study_file import GamesFile, Study, load_study
@@ -200,9 +200,9 @@ def test_tasks_are_done_by_workers_and_those_that_fail_say_why(tmp_path: Path, m
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'purejax-sc[cluster]'")
     done = []
 
-    def do(job: Job, session: Session) -> Outcome:
+    def do(job: Job, session: Session) -> str | None:
         done.append(job[0].out)
-        return Outcome(job, [], "no room" if "direct" in str(job[0].out) else None)
+        return "no room" if "direct" in str(job[0].out) else None
 
     monkeypatch.setattr(cluster, "do", do)
     configs = load_study("smoke").configs["Catch"]
@@ -211,7 +211,7 @@ def test_tasks_are_done_by_workers_and_those_that_fail_say_why(tmp_path: Path, m
         distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as local,
         cluster.connect(local.scheduler_address) as client,
     ):
-        outcomes = {outcome.job[0].out.name: outcome.reason for outcome in cluster.carry_out(jobs, client, print)}
+        outcomes = {job[0].out.name: reason for job, reason in cluster.carry_out(jobs, client, print)}
     assert outcomes == {"none": None, "direct": "no room"}
     assert sorted(done) == [tmp_path / "direct", tmp_path / "none"]
 
