@@ -240,7 +240,7 @@ class Family(NamedTuple):
 # The first part of an environment's name -> its family.
 FAMILIES = {
     "gymnax": Family("purejax_sc.envs.gymnax"),
-    "garnet": Family("purejax_sc.envs.garnet"),
+    "garnet": Family("purejax_sc.envs.garnet", sections=("env_options",)),
     "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
     "pgx": Family("purejax_sc.envs.pgx", sections=("selfplay_eval",), rules=True),
     "atari": Family("purejax_sc.envs.atari", sections=("atari", "host"), host=True),
@@ -253,13 +253,9 @@ def family_of(env: str) -> Family | None:
 
 
 class EnvOptions(Section):
-    """Options that only some environments have; setting one that the environment lacks is refused."""
+    """Options of single environments."""
 
-    states: Positive | None = None
-    """garnet: |S|, 20 in the paper."""
-    actions: Positive | None = None
-    """garnet: |A|, 4 in the paper."""
-    mdp_seed: Natural | None = None
+    mdp_seed: Natural = 0
     """garnet: which random MDP."""
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.envs.base import check_options, lenient_promotion, postponed, without_weak_types
+from purejax_sc.envs.base import lenient_promotion, postponed, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 with postponed("matplotlib.pyplot", "seaborn"):  # by which it draws: a second for every command, with SciPy and pandas
@@ -31,7 +31,6 @@ def make(config: Config) -> Env:
     name = config.env.removeprefix("gymnax/")
     if name not in gymnax.registered_envs or name in _DOWNLOADS:
         raise LookupError(config.env)
-    check_options(config.env, config.env_options, ())
     with lenient_promotion():
         environment, params = gymnax.make(name)
     if not isinstance(environment.action_space(params), spaces.Discrete):
