@@ -27,7 +27,6 @@ from purejax_sc.training.train_state import (
     TrainState,
     as_arrays,
     check_fits,
-    check_replay_fits,
     learn,
     swap_time,
 )
@@ -102,7 +101,9 @@ def make_trainer(
     parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis, sc_errors), axis)
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
     check_fits(config, parts.learner, row, free, num_seeds)
-    check_replay_fits(config, num_seeds * replay_bytes(config, row), free, "the device", num_seeds)
+    if config.replay_sequences:
+        ring = replay.num_bytes(row, config.replay_capacity_sequences)
+        memory.check(num_seeds * ring, free, "the device", "replay.capacity")
     return Trainer(partial(_init, parts), partial(_iterate, parts), partial(_judge, parts))
 
 
@@ -271,8 +272,3 @@ def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
 
     shapes = jax.eval_shape(make, jax.random.key(0, impl=PRNG))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
-
-
-def replay_bytes(config: Config, row: Sequence) -> int:
-    """Memory of the replay of one seed, in rows of these shapes."""
-    return replay.num_bytes(row, config.replay_capacity_sequences) if config.replay_sequences else 0
