@@ -189,7 +189,7 @@ def by_depth(
     roots = *root_heads(model, params, played), played.obs.legal
     v_root, log_root, legal = (shift_by_k(x, depth)[1:] for x in roots)
     gamma = signed(config.hyper.discount, spec)
-    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
+    rewards, ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
     kl = jnp.sum(jnp.exp(log_root) * (log_root - jax.nn.log_softmax(out["policy"])), axis=-1)
     illegal = jnp.sum(jnp.where(legal, 0.0, jax.nn.softmax(out["masked_policy"])), axis=-1)
     end_error = jnp.abs(reward + gamma * value - shift_by_k(played.reward, depth - 1))
@@ -198,8 +198,8 @@ def by_depth(
         "value_gap": mean_by_k(jnp.abs(value - v_root), live),
         "policy_kl": mean_by_k(kl, live),
         "illegal_mass": mean_by_k(illegal, live),
-        "value_beyond": mean_by_k(jnp.abs(value - ends.value[1:]), beyond),
-        "reward_error": mean_by_k(jnp.abs(reward - ends.reward), before),
+        "value_beyond": mean_by_k(jnp.abs(value - ends[1:]), beyond),
+        "reward_error": mean_by_k(jnp.abs(reward - rewards), before),
         "end_error": mean_by_k(end_error, before & beyond),
     }
     targets = {"legal": played.obs.legal}

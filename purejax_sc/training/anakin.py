@@ -30,7 +30,7 @@ from purejax_sc.training.train_state import (
     learn,
     swap_time,
 )
-from purejax_sc.types import PRNG, Array, Env, EpisodeStats, Key, Model, Params, Sequence, Transition, Tree
+from purejax_sc.types import PRNG, Array, Env, EpisodeStats, Key, Model, Params, Sequence, Tree
 
 JUDGE = 1  # apart from the other uses of a key
 EARLIER = 0.1  # share of a run after which the agent of that time stays as the earlier opponent
@@ -164,11 +164,12 @@ def generate_unroll(
         key_action, key_env = jax.random.split(key)
         action, logits, carry = muesli.act(model, params, driver.obs, carry, key_action, hyper)
         after, reward, discount, episodes = base.step(env, key_env, driver, action)
-        return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes)
+        return (after, carry), (driver.obs, action, logits, reward, discount, episodes)
 
-    (after, carry_after), (steps, episodes) = jax.lax.scan(step, (driver, carry), jax.random.split(key, num_steps))
-    obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), steps.obs, after.obs)
-    sequence = Sequence(obs, steps.action, steps.logits, steps.reward, steps.discount, carry)
+    keys = jax.random.split(key, num_steps)
+    (after, carry_after), (obs, action, logits, reward, discount, episodes) = jax.lax.scan(step, (driver, carry), keys)
+    obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, after.obs)
+    sequence = Sequence(obs, action, logits, reward, discount, carry)
     return after, carry_after, sequence, jax.tree.map(jnp.sum, episodes)
 
 
