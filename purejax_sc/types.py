@@ -84,28 +84,15 @@ class Observation(NamedTuple):
     valid: Array
 
 
-class Transition(NamedTuple):
-    """One acting step: index t holds what was seen and done at t, and what followed.
+class Sequence(NamedTuple):
+    """T transitions and the observation after the last: index t holds what was seen and done at t, and what followed.
 
-    obs:      Observation [T, B, ...] of the state acted in.
+    obs:      Observation [T + 1, B, ...] of the states acted in, and of the last one reached.
     action:   int32 [T, B] a_t.
     logits:   float32 [T, B, A] of the behaviour policy, illegal actions at a large negative number.
     reward:   float32 [T, B] R_{t+1}, raw, to the player who acted.
     discount: float32 [T, B] d_{t+1} of the environment: 0 ended, 1, or -1 (mover changed). Not yet times gamma.
-    """
-
-    obs: Observation
-    action: Array
-    logits: Array
-    reward: Array
-    discount: Array
-
-
-class Sequence(NamedTuple):
-    """T transitions and the observation after the last: all a learner needs. See `Transition` for the fields.
-
-    obs:   Observation [T + 1, B, ...].
-    carry: tree of [B, ...], the encoder's recurrent state before obs[0]; an empty tuple if feed-forward.
+    carry:    tree of [B, ...], the encoder's recurrent state before obs[0]; an empty tuple if feed-forward.
     """
 
     obs: Observation

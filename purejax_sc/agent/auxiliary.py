@@ -5,13 +5,11 @@ legality         N12: the model's policy head predicts the legal-action mask
 follow_ends      N11: how episodes end in the model, by a last reward or by a value that stays
 """
 
-from typing import NamedTuple
-
 import chex
 import jax
 import jax.numpy as jnp
+import optax
 
-from purejax_sc.agent import losses
 from purejax_sc.agent.losses import UnrollMasks, shift
 from purejax_sc.agent.transforms import Counted, masked_logits, masked_mean, steps_of
 from purejax_sc.types import Array, Model, Params, Scalar, Sequence
@@ -63,7 +61,7 @@ def reconstruction(
     points = tuple(range(live.mask.ndim, planes.ndim))
     bits = planes & jnp.expand_dims(live.mask, points)
     logits = jnp.reshape(model.reconstruct(params.dynamics, z), bits.shape)
-    loss = jnp.sum(losses.binary_cross_entropy(logits, bits), axis=points)
+    loss = jnp.sum(optax.sigmoid_binary_cross_entropy(logits, bits), axis=points)
     right = jnp.all((logits > 0) == bits, axis=points).astype(loss.dtype)
     shown = jax.vmap(masked_mean)(right, *live)
     return jnp.mean(jax.vmap(masked_mean)(loss, *asked)), {f"reconstructed_{k}": shown[k] for k in depths}
@@ -83,7 +81,7 @@ def legality(logits: Array, legal: Array, live: Counted) -> tuple[Array, Metrics
     depths = range(1, len(live.mask) + 1)
     target = jnp.stack([shift(legal, k) for k in depths])  # [K, T, B, A]
     logits = jnp.reshape(logits, target.shape)
-    loss = jnp.sum(losses.binary_cross_entropy(logits, target), axis=-1)
+    loss = jnp.sum(optax.sigmoid_binary_cross_entropy(logits, target), axis=-1)
     right = jnp.all((logits > 0) == target, axis=-1).astype(loss.dtype)
     told = jax.vmap(masked_mean)(right, *live)
     return jnp.mean(jax.vmap(masked_mean)(loss, *live)), {f"legal_{k}": told[k - 1] for k in depths}
@@ -108,18 +106,7 @@ def masked_policy(model: Model, params: Params, z: Array) -> Array:
     return logits if legal is None else masked_logits(logits, predicted_legal(legal))
 
 
-class Ends(NamedTuple):
-    """Targets around the ends of episodes.
-
-    reward: [K, T, B] of the step from state k; 0 from an absorbing state.
-    value:  [K + 1, T, B] of absorbing states; 0 elsewhere.
-    """
-
-    reward: Array
-    value: Array
-
-
-def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, terminal_value: str) -> Ends:
+def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, terminal_value: str) -> tuple[Array, Array]:
     """Compute reward targets of an unroll and values beyond ends, by `muesli.terminal_value`. Arbitrary where masked.
 
     zero:    an episode ends by its last reward R; nothing is worth anything thereafter (Muesli).
@@ -130,13 +117,17 @@ def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, terminal_value
     Args:
       reward: [T, B].
       gamma:  discount of one model step; not 0 for `outcome`.
+
+    Returns:
+      Rewards [K, T, B] of the step from state k, 0 from an absorbing state; values [K + 1, T, B] of absorbing states,
+      0 elsewhere.
     """
     chex.assert_equal_shape_prefix([reward, masks.live[0]], 2)
     rewards = jnp.stack([shift(reward, k) for k in range(len(masks.live) - 1)])
     rewards = jnp.where(masks.absorbed[:-1], 0.0, rewards)
     if terminal_value == "zero":
-        return Ends(rewards, jnp.zeros(masks.live.shape, reward.dtype))
+        return rewards, jnp.zeros(masks.live.shape, reward.dtype)
     values = [jnp.zeros_like(reward)]
     for k, beyond in enumerate(masks.absorbed[1:]):
         values.append(jnp.where(beyond, (rewards[k] + values[k]) / gamma, 0.0))
-    return Ends(jnp.where(masks.absorbed[1:], 0.0, rewards), jnp.stack(values))
+    return jnp.where(masks.absorbed[1:], 0.0, rewards), jnp.stack(values)

@@ -71,13 +71,6 @@ def cross_entropy(logits: Array, probs: Array) -> Array:
     return -jnp.sum(probs * jax.nn.log_softmax(logits), axis=-1)
 
 
-def binary_cross_entropy(logits: Array, bits: Array) -> Array:
-    """Compute -log p(bits) element by element, for independent bits with these logits. The shapes are equal."""
-    chex.assert_equal_shape([logits, bits])
-    chex.assert_type([logits, bits], [float, bool])
-    return jax.nn.softplus(jnp.where(bits, -logits, logits))
-
-
 def divergence(logits: Array, probs: Array) -> Array:
     """Compute KL(p || softmax(logits)) over the last axis: the cross-entropy less the entropy of p, 0 where they agree.
 

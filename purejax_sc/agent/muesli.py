@@ -312,11 +312,11 @@ def _unroll_targets(
 ) -> tuple[Array, Array, Array]:
     """Shift the targets along the model steps: value [K + 1, T, B], reward [K, T, B], policy [K, T, B, A]."""
     live, known = masks.live.mask, masks.known.mask
-    ends = auxiliary.follow_ends(batch.reward, UnrollMasks(live, known & ~live), gamma, cfg.terminal_value)
+    reward, ends = auxiliary.follow_ends(batch.reward, UnrollMasks(live, known & ~live), gamma, cfg.terminal_value)
     value = jnp.stack([shift(targets.value, k) for k in range(cfg.unroll + 1)])  # N9: returns of the states reached
     policy = jax.lax.stop_gradient(jax.nn.softmax(logits)) if cfg.model_policy == "distill" else targets.policy
     policies = jnp.stack([shift(policy, k) for k in range(1, cfg.unroll + 1)])
-    return jnp.where(live, value, ends.value), ends.reward, policies
+    return jnp.where(live, value, ends), reward, policies
 
 
 # The model in imagination

@@ -240,7 +240,7 @@ class Family(NamedTuple):
 # The first part of an environment's name -> its family.
 FAMILIES = {
     "gymnax": Family("purejax_sc.envs.gymnax"),
-    "garnet": Family("purejax_sc.envs.garnet"),
+    "garnet": Family("purejax_sc.envs.garnet", sections=("env_options",)),
     "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
     "pgx": Family("purejax_sc.envs.pgx", sections=("selfplay_eval",), rules=True),
     "atari": Family("purejax_sc.envs.atari", sections=("atari", "host"), host=True),
@@ -253,13 +253,9 @@ def family_of(env: str) -> Family | None:
 
 
 class EnvOptions(Section):
-    """Options that only some environments have; setting one that the environment lacks is refused."""
+    """Options of single environments."""
 
-    states: Positive | None = None
-    """garnet: |S|, 20 in the paper."""
-    actions: Positive | None = None
-    """garnet: |A|, 4 in the paper."""
-    mdp_seed: Natural | None = None
+    mdp_seed: Natural = 0
     """garnet: which random MDP."""
 
 
@@ -368,8 +364,6 @@ KINDS = {
 
 DEFAULT_KIND = "mlp"
 
-Precision = Literal["float32", "bfloat16"]
-
 
 class NetworkConfig(Section):
     """Options of every kind of network. Those of a kind extend it."""
@@ -382,8 +376,6 @@ class NetworkConfig(Section):
     """Planes of the observation, which are its last axis, that the network reads, in this order; null for all."""
     crop: Natural = 0
     """Rows and columns at each edge of an image that the network does not read."""
-    precision: Precision = "float32"
-    """flax's dtype of layers; parameters, latents and the last layers are float32."""
 
 
 def kind_of(name: Any) -> Any:

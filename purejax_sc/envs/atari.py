@@ -10,7 +10,6 @@ import numpy as np
 
 from purejax_sc.config import Config
 from purejax_sc.envs.atari_games import SCORES
-from purejax_sc.envs.base import check_options
 from purejax_sc.envs.host import HostEnvs, HostStep, first_step, next_step
 from purejax_sc.types import EnvSpec
 
@@ -32,11 +31,11 @@ def names() -> tuple[str, ...]:
 def make_spec(config: Config) -> EnvSpec:
     """Return the spec of one frame of the game that `config.env` names; start no game.
 
-    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where EnvPool is needed and not installed.
+    Raises ModuleNotFoundError where EnvPool is needed and not installed.
     """
-    game, options = _game(config), config.atari
+    options = config.atari
     shape = (options.size, options.size, 1 if options.gray else 3)
-    num_actions = JOYSTICK if options.full_actions else _count_actions(game)
+    num_actions = JOYSTICK if options.full_actions else _count_actions(config.env.removeprefix("atari/"))
     return EnvSpec(num_actions, shape, np.dtype(np.uint8), two_player=False)
 
 
@@ -48,13 +47,13 @@ def check_installed(config: Config) -> None:
 def make_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
     """Start `num_envs` games of the one that `config.env` names. Those with different seeds are independent.
 
-    Raises ConfigError for options that Atari lacks, ModuleNotFoundError where EnvPool is not installed.
+    Raises ModuleNotFoundError where EnvPool is not installed.
     """
     import envpool
 
     options = config.atari
     pool = envpool.make(
-        f"{_game(config)}-v5",
+        f"{config.env.removeprefix('atari/')}-v5",
         env_type="gymnasium",
         num_envs=num_envs,
         seed=_seeds(num_envs, seed).tolist(),
@@ -124,11 +123,6 @@ def _count_actions(game: str) -> int:
 def _seeds(num_envs: int, seed: int) -> np.ndarray:
     """Return the seeds of single games, int32 [num_envs]."""
     return (np.random.SeedSequence(seed).generate_state(num_envs) % np.uint32(2**31 - 1)).astype(np.int32)
-
-
-def _game(config: Config) -> str:
-    check_options(config.env, config.env_options, ())
-    return config.env.removeprefix("atari/")
 
 
 def _action_table(config: Config) -> np.ndarray:

@@ -13,7 +13,7 @@ can bootstrap from it; the next step then ignores the action, resets, and emits 
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -24,7 +24,6 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.config import ConfigError, EnvOptions
 from purejax_sc.types import Array, Env, EpisodeStats, Key, Observation, Step, Tree
 
 
@@ -130,14 +129,6 @@ def observe(step: Step, action: Array) -> Observation:
         first=jnp.zeros(num, bool),
         valid=jnp.ones(num, bool),
     )
-
-
-def check_options(name: str, options: EnvOptions, known: Sequence[str]) -> None:
-    """Raise ConfigError if an option is set that the environment `name` does not have."""
-    for option, value in options:
-        if option not in known and value != EnvOptions.model_fields[option].default:
-            others = f"it has {', '.join(known)}" if known else "it has none"
-            raise ConfigError(f"env_options.{option}={value}: {name} has no such option; {others}")
 
 
 def choose_rows(rows: Array, on_true: Tree, on_false: Tree) -> Tree:

@@ -6,9 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from purejax_sc import memory
 from purejax_sc.config import Config
-from purejax_sc.envs.base import check_options
 from purejax_sc.types import PRNG, Array, Env, EnvSpec, Key, Step, Tree
 
 NUM_STATES, NUM_ACTIONS = 20, 4  # the paper's
@@ -49,15 +47,8 @@ def names() -> tuple[str, ...]:
 
 
 def make(config: Config) -> Env:
-    """One Garnet MDP, fixed by `mdp_seed`, with one-hot observations. Raises LookupError, and ConfigError."""
-    if config.env not in names():
-        raise LookupError(config.env)
-    options = config.env_options
-    check_options("garnet", options, ("states", "actions", "mdp_seed"))
-    num_states, num_actions = options.states or NUM_STATES, options.actions or NUM_ACTIONS
-    cure = f"env_options.states={num_states} or env_options.actions={num_actions}"
-    memory.check(4 * num_states**2 * num_actions, memory.free_on_host(), "this machine", cure)
-    return adapt(*sample_garnet(jax.random.key(options.mdp_seed or 0, impl=PRNG), num_states, num_actions))
+    """One Garnet MDP, fixed by `mdp_seed`, with one-hot observations."""
+    return adapt(*sample_garnet(jax.random.key(config.env_options.mdp_seed, impl=PRNG)))
 
 
 def adapt(P: Array, R: Array, max_steps: int = MAX_STEPS) -> Env:  # noqa: N803

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc.config import Config, ConfigError
-from purejax_sc.envs.base import check_options, lenient_promotion, postponed, without_weak_types
+from purejax_sc.envs.base import lenient_promotion, postponed, without_weak_types
 from purejax_sc.types import Array, Env, EnvSpec, Key, Step, Tree
 
 with postponed("matplotlib.pyplot", "seaborn"):  # by which it draws: a second for every command, with SciPy and pandas
@@ -24,27 +24,24 @@ def names() -> tuple[str, ...]:
 
 
 def make(config: Config) -> Env:
-    """The environment that `config.env` names. Raises LookupError for an unknown name, and ConfigError.
+    """Return the environment that `config.env` names.
 
     MinAtar games have gymnax's minimal action sets and, unlike the original, no sticky actions.
     """
     name = config.env.removeprefix("gymnax/")
-    if name not in gymnax.registered_envs or name in _DOWNLOADS:
-        raise LookupError(config.env)
-    check_options(config.env, config.env_options, ())
     with lenient_promotion():
         environment, params = gymnax.make(name)
-    if not isinstance(environment.action_space(params), spaces.Discrete):
-        raise ConfigError(f"env={config.env!r} has continuous actions, but the agent needs discrete actions")
     return from_gymnax(environment, params, jnp.bool_ if name.endswith("-MinAtar") else jnp.float32)
 
 
 def from_gymnax(environment: Any, params: Any = None, obs_dtype: Any = jnp.float32) -> Env:
-    """A gymnax environment with discrete actions as an `Env`. params: None for its own.
+    """Turn an environment of gymnax into an `Env`. params: None for its own. Raises ConfigError for continuous actions.
 
     Observations are stored as `obs_dtype`; a scalar integer becomes a one-hot float32 vector.
     """
     params = environment.default_params if params is None else params
+    if not isinstance(environment.action_space(params), spaces.Discrete):
+        raise ConfigError(f"{environment.name} has continuous actions, but the agent needs discrete ones")
     space = environment.observation_space(params)
     one_hot = isinstance(space, spaces.Discrete)
     spec = EnvSpec(

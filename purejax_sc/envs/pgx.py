@@ -10,7 +10,7 @@ import pgx
 from pgx import go
 
 from purejax_sc.config import Config
-from purejax_sc.envs.base import check_options, lenient_promotion, without_weak_types
+from purejax_sc.envs.base import lenient_promotion, without_weak_types
 from purejax_sc.types import PRNG, Array, Env, EnvSpec, Key, Step, Tree
 
 # The mover stays the same (backgammon), players hide something, or there are more than two of them.
@@ -38,15 +38,12 @@ def make(config: Config) -> Env:
     """A Pgx game, with discount -1 between two players, who see the board from their own side.
 
     `Step.player` is 0 for the one who moved first and 1 for the other. With two players, `Step.metrics` has
-    `first_wins`: 1 if the first has won, 0.5 for a draw, 0 else. Raises LookupError, and ConfigError.
+    `first_wins`: 1 if the first has won, 0.5 for a draw, 0 else.
 
     Go is scored by area with all stones alive (Tromp-Taylor); White gets the komi. A legal move may repeat a position,
     which loses at once (positional superko).
     """
-    if config.env not in names():
-        raise LookupError(config.env)
     size = go_size(config.env)
-    check_options(config.env, config.env_options, ())
     return adapt(pgx.make(config.env.removeprefix("pgx/")) if size is None else make_go(size))
 
 

@@ -161,7 +161,7 @@ def by_depth(
     roots = *root_heads(model, params, played), played.obs.legal
     v_root, log_root, legal = (shift_by_k(x, depth)[1:] for x in roots)
     gamma = signed(config.hyper.discount, spec)
-    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
+    rewards, ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
     kl = jnp.sum(jnp.exp(log_root) * (log_root - jax.nn.log_softmax(policy)), axis=-1)
     illegal = jnp.sum(jnp.where(legal, 0.0, jax.nn.softmax(masked)), axis=-1)
     live = masks.live[1:]
@@ -169,8 +169,8 @@ def by_depth(
         "value_gap": mean_by_k(jnp.abs(value - v_root), live),
         "policy_kl": mean_by_k(kl, live),
         "illegal_mass": mean_by_k(illegal, live),
-        "value_beyond": mean_by_k(jnp.abs(value - ends.value[1:]), masks.absorbed[1:]),
-        "reward_error": mean_by_k(jnp.abs(reward - ends.reward), masks.live[:-1]),
+        "value_beyond": mean_by_k(jnp.abs(value - ends[1:]), masks.absorbed[1:]),
+        "reward_error": mean_by_k(jnp.abs(reward - rewards), masks.live[:-1]),
     }
 
 

@@ -166,7 +166,7 @@ def _outcomes(
 ) -> tuple[Array, Array, Array]:
     """Compute `real_value, real_return, real_reward` of `Imagined`. v: [T, N] root values."""
     masks = losses.unroll_masks(played.discount, acted, depth)
-    ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
+    rewards, ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
     # beyond a time limit or the last step, the root value stands for all that would have followed
     reward = jnp.where(acted, played.reward, v)
     discount = jnp.where(acted, config.hyper.discount * played.discount, 0.0)
@@ -178,8 +178,8 @@ def _outcomes(
         num = len(x)
         return jnp.where(masks.live[:num], x, jnp.where(masks.absorbed[:num], beyond, jnp.nan))
 
-    values, to_go = (known(shift_by_k(x, depth), ends.value) for x in (v, return_to_go))
-    return values, to_go, known(ends.reward, ends.reward)
+    values, to_go = (known(shift_by_k(x, depth), ends) for x in (v, return_to_go))
+    return values, to_go, known(rewards, rewards)
 
 
 def errors_by_k(x: Imagined) -> dict[str, Array]:

@@ -33,21 +33,17 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     decoder = _make_decoder(parts, config, seen)
     # Typed loosely: flax's type of `apply` allows for mutable collections, which these modules do not have.
     encoder: Callable[..., Any] = parts.encoder.apply
-    apply_dynamics: Callable[..., Any] = parts.dynamics.apply
+    dynamics: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = heads.policy.apply
     root_policy: Callable[..., Any] = heads.root_policy.apply
     scalar: Callable[..., Any] = heads.scalar.apply
 
     def encode(params: Tree, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
-        e, carry = encoder(params, obs._replace(frame=read(obs.frame)), carry)
-        return e.astype(jnp.float32), carry
+        encoded: tuple[Array, Tree] = encoder(params, obs._replace(frame=read(obs.frame)), carry)
+        return encoded
 
-    def transition(params: Tree, *inputs: Array, **method: str) -> Array:
-        z: Array = apply_dynamics(params, *inputs, **method)
-        return z.astype(jnp.float32)
-
-    def step(dynamics: Tree, reward: Tree, z: Array, a: Array) -> tuple[Array, Array]:
-        z_next = transition(dynamics, z, a)
+    def step(params: Tree, reward: Tree, z: Array, a: Array) -> tuple[Array, Array]:
+        z_next = dynamics(params, z, a)
         return z_next, scalar(reward, parts.read(z_next))
 
     def policy_and_legal(params: Tree, z: Array) -> tuple[Array, Array]:
@@ -58,7 +54,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         init=partial(_init, parts, heads, decoder, seen),
         initial_carry=parts.initial_carry,
         encode=encode,
-        start=partial(transition, method="start"),
+        start=partial(dynamics, method="start"),
         step=step,
         value=lambda params, z: scalar(params, parts.read(z)),
         policy=lambda params, z: policy(params, parts.read(z))[:, : spec.num_actions],

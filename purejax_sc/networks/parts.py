@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.typing import Dtype
 
 from purejax_sc.config import ConfigError, NetworkConfig
 from purejax_sc.types import Array, EnvSpec, Observation, Tree
@@ -86,22 +85,18 @@ class FeedForward(nn.Module):
 
 
 class Head(nn.Module):
-    """Head, [M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer.
-
-    dtype: of the hidden layer. The last layer is float32, because bfloat16 keeps only two or three digits of a logit.
-    """
+    """Head, [M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer."""
 
     outputs: int
     init_last: nn.initializers.Initializer
     hidden: int
-    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = x.reshape(x.shape[0], -1)
         if self.hidden:
-            x = nn.relu(nn.Dense(self.hidden, dtype=self.dtype)(x))
-        return nn.Dense(self.outputs, kernel_init=self.init_last, dtype=jnp.float32)(x)
+            x = nn.relu(nn.Dense(self.hidden)(x))
+        return nn.Dense(self.outputs, kernel_init=self.init_last)(x)
 
 
 class LinearDecoder(nn.Module):
@@ -119,7 +114,6 @@ class ResidualDynamics(nn.Module):
 
     width: int
     blocks: int
-    dtype: Dtype | None = None
 
     def start(self, e: Array) -> Array:
         return e
@@ -128,7 +122,7 @@ class ResidualDynamics(nn.Module):
     def __call__(self, z: Array, a: Array) -> Array:
         # The action has a layer of its own. Initialised by its own width, it weighs as much as the latent, and a `vmap`
         # over actions (the look-ahead) computes the latent's product once.
-        dense = partial(nn.Dense, self.width, dtype=self.dtype)
+        dense = partial(nn.Dense, self.width)
         x = dense()(z) + dense(use_bias=False)(a)
         z = z + dense()(nn.relu(x))
         for _ in range(self.blocks - 1):
@@ -141,7 +135,6 @@ class FlatTorso(nn.Module):
 
     width: int
     depth: int
-    dtype: Dtype | None = None
     channels: tuple[int, ...] = ()
     conv: Callable[..., nn.Module] = nn.Conv
 
@@ -152,16 +145,16 @@ class FlatTorso(nn.Module):
             x = nn.relu(self.conv(channels)(x))
         x = x.reshape(x.shape[0], -1)
         for _ in range(self.depth):
-            x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
-        return standardise(nn.Dense(self.width, dtype=self.dtype)(x))
+            x = nn.relu(nn.Dense(self.width)(x))
+        return standardise(nn.Dense(self.width)(x))
 
 
 def flat_parts(torso: nn.Module, width: int, model_blocks: int, network: NetworkConfig) -> Parts:
     """Build the parts of a network with a feed-forward torso and a residual model on a flat latent [M, width]."""
     return Parts(
         encoder=FeedForward(torso),
-        dynamics=ResidualDynamics(width, model_blocks, network.precision),
-        head=partial(Head, hidden=network.head_width, dtype=network.precision),
+        dynamics=ResidualDynamics(width, model_blocks),
+        head=partial(Head, hidden=network.head_width),
     )
 
 

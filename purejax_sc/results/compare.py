@@ -233,7 +233,9 @@ def _environment(directory: Path) -> str:
         config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
         defaults = EnvOptions().model_dump()
         options = (config.get("env_options") or {}).items()
-        return " ".join([config["env"], *(f"{key}={value}" for key, value in options if value != defaults.get(key))])
+        return " ".join(
+            [config["env"], *(f"{key}={value}" for key, value in options if value not in (None, defaults.get(key)))]
+        )
     except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError):
         why = f"{directory} holds no config.yaml that names its env"
         raise RunError(f"{why}: give a directory written by train") from None

@@ -27,11 +27,10 @@ from purejax_sc.training.train_state import (
     TrainState,
     as_arrays,
     check_fits,
-    check_replay_fits,
     learn,
     swap_time,
 )
-from purejax_sc.types import PRNG, Array, Env, EpisodeStats, Key, Model, Params, Sequence, Transition, Tree
+from purejax_sc.types import PRNG, Array, Env, EpisodeStats, Key, Model, Params, Sequence, Tree
 
 JUDGE = 1  # apart from the other uses of a key
 EARLIER = 0.1  # share of a run after which the agent of that time stays as the earlier opponent
@@ -102,7 +101,9 @@ def make_trainer(
     parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis, sc_errors), axis)
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
     check_fits(config, parts.learner, row, free, num_seeds)
-    check_replay_fits(config, num_seeds * replay_bytes(config, row), free, "the device", num_seeds)
+    if config.replay_sequences:
+        ring = replay.num_bytes(row, config.replay_capacity_sequences)
+        memory.check(num_seeds * ring, free, "the device", "replay.capacity")
     return Trainer(partial(_init, parts), partial(_iterate, parts), partial(_judge, parts))
 
 
@@ -163,11 +164,12 @@ def generate_unroll(
         key_action, key_env = jax.random.split(key)
         action, logits, carry = muesli.act(model, params, driver.obs, carry, key_action, hyper)
         after, reward, discount, episodes = base.step(env, key_env, driver, action)
-        return (after, carry), (Transition(driver.obs, action, logits, reward, discount), episodes)
+        return (after, carry), (driver.obs, action, logits, reward, discount, episodes)
 
-    (after, carry_after), (steps, episodes) = jax.lax.scan(step, (driver, carry), jax.random.split(key, num_steps))
-    obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), steps.obs, after.obs)
-    sequence = Sequence(obs, steps.action, steps.logits, steps.reward, steps.discount, carry)
+    keys = jax.random.split(key, num_steps)
+    (after, carry_after), (obs, action, logits, reward, discount, episodes) = jax.lax.scan(step, (driver, carry), keys)
+    obs = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, after.obs)
+    sequence = Sequence(obs, action, logits, reward, discount, carry)
     return after, carry_after, sequence, jax.tree.map(jnp.sum, episodes)
 
 
@@ -271,8 +273,3 @@ def sequence_shapes(config: Config, env: Env, model: Model) -> Sequence:
 
     shapes = jax.eval_shape(make, jax.random.key(0, impl=PRNG))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
-
-
-def replay_bytes(config: Config, row: Sequence) -> int:
-    """Memory of the replay of one seed, in rows of these shapes."""
-    return replay.num_bytes(row, config.replay_capacity_sequences) if config.replay_sequences else 0

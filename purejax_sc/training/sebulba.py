@@ -33,7 +33,6 @@ from purejax_sc.training.train_state import (
     TrainState,
     as_arrays,
     check_fits,
-    check_replay_fits,
     episode_score,
     join,
     no_returns,
@@ -90,7 +89,7 @@ class Driver:
         self._row = row_shapes(config, spec, self._model)
         check_fits(config, self._learner, self._row, memory.free_on(self._device))
         self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0)
-        check_replay_fits(config, self._replay.num_bytes, memory.free_on_host(), "this machine")
+        memory.check(self._replay.num_bytes, memory.free_on_host(), "this machine", "replay.capacity")
         self._hyper = as_arrays(config.hyper)
         # a copy of what acts: the update donates the learner's state
         self._acting = jax.jit(lambda learner: jax.tree.map(lambda x: x[0], learner.target))

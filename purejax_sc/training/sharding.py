@@ -123,19 +123,13 @@ def make_local_trainer(config: Config, layout: Layout) -> Trainer:
     return anakin.make_trainer(config.shard() if layout.axis else config, num_seeds=each * sharing, axis=layout.axis)
 
 
-class Functions(NamedTuple):
-    """Functions of a run of R = `Layout.rows` rows, to be compiled.
+def make_functions(trainer: Trainer, config: Config, layout: Layout) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Build the functions that a run of R = `Layout.rows` rows compiles. trainer: of `make_local_trainer`.
 
-    init:  (seed int32 [R]) -> states, every leaf with a leading axis [R].
-    chunk: (states, Hyper of [R], number of iterations) -> (states, metrics [R]).
+    Returns:
+      init, (seed int32 [R]) -> states, every leaf with a leading axis [R]; and
+      chunk, (states, Hyper of [R], number of iterations) -> (states, metrics [R]).
     """
-
-    init: Callable[[Array], DeviceState]
-    chunk: Callable[[DeviceState, Hyper, Array], tuple[DeviceState, dict[str, Array]]]
-
-
-def make_functions(trainer: Trainer, config: Config, layout: Layout) -> Functions:
-    """Build the functions that a run compiles. trainer: of `make_local_trainer`."""
     rows, whole_run = PartitionSpec(SEED), PartitionSpec()
     states = state_specs(config)
     chunk_of_row = make_chunk(trainer)
@@ -158,7 +152,7 @@ def make_functions(trainer: Trainer, config: Config, layout: Layout) -> Function
     # without check_vma a gradient is the device's own, until it is averaged
     whole: Any = {"mesh": layout.mesh, "check_vma": False}
     metrics = whole_run if layout.num_processes > 1 else rows
-    return Functions(
+    return (
         jax.shard_map(over_seeds(init, layout.placement), in_specs=rows, out_specs=states, **whole),
         jax.shard_map(own_rows, in_specs=(states, rows, whole_run), out_specs=(states, metrics), **whole),
     )
@@ -171,18 +165,18 @@ def compile_program(
 
     Raises ConfigError if the program needs more memory than is free.
     """
-    run, rows = make_functions(trainer, config, layout), PartitionSpec(SEED)
+    (init, chunk), rows = make_functions(trainer, config, layout), PartitionSpec(SEED)
     seed = put(layout, np.array(fill_rows(seeds, layout), np.int32), rows)
     hyper = jax.tree.map(lambda *x: np.array(x, np.float32), *fill_rows(hypers, layout))
     hyper = put(layout, hyper, rows)
     start = time.perf_counter()
     with ThreadPoolExecutor(1) as beside:  # Python is free while XLA compiles
-        lowered_init = jax.jit(run.init).lower(seed)
+        lowered_init = jax.jit(init).lower(seed)
         # it runs once: on a CPU, half the optimisation takes half the time
         options: dict[str, str | bool] = {"xla_backend_optimization_level": "1"} if layout.platform == "cpu" else {}
         later_init = beside.submit(lowered_init.compile, options)
         shapes = put_shapes(layout, lowered_init.out_info, state_specs(config))
-        compiled_chunk = jax.jit(run.chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
+        compiled_chunk = jax.jit(chunk, donate_argnums=0).lower(shapes, hyper, jnp.int32(1)).compile()
         compiled_init = later_init.result()
     seconds = time.perf_counter() - start
     for compiled in (compiled_init, compiled_chunk):

@@ -122,16 +122,6 @@ def check_fits(config: Config, learner: muesli.Learner, row: Sequence, free: int
         memory.check(int(need), free, "the device", settings)
 
 
-def check_replay_fits(config: Config, need: int, free: int, owner: str, num_seeds: int = 1) -> None:
-    """Raise ConfigError if replays that need so many bytes do not fit into those that their owner has free."""
-    if need > free:
-        fits = int(config.replay.capacity * free / need / 2)
-        raise ConfigError(
-            f"replay.capacity={config.replay.capacity} takes {need / 2**30:.1f} GiB for {num_seeds} seed(s), {owner}"
-            f" has {free / 2**30:.1f} GiB free: set replay.capacity={fits} or less"
-        )
-
-
 def tree_bytes(tree: Tree) -> int:
     """Return the bytes of all arrays, or shapes, of a tree."""
     # a typed key has no size in bytes of its own; its share is negligible

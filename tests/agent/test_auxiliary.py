@@ -33,8 +33,8 @@ def test_a_policy_keeps_within_the_rules_that_the_model_says():
 def ends_of(reward, discount, gamma, absorbing, unroll):
     """(reward [K, T], value [K + 1, T]) of one sequence whose entries are all valid."""
     known = losses.unroll_masks(jnp.asarray(discount, jnp.float32), jnp.ones(discount.shape, bool), unroll)
-    ends = auxiliary.follow_ends(jnp.asarray(reward, jnp.float32), known, gamma, absorbing)
-    return np.asarray(ends.reward)[..., 0], np.asarray(ends.value)[..., 0]
+    rewards, values = auxiliary.follow_ends(jnp.asarray(reward, jnp.float32), known, gamma, absorbing)
+    return np.asarray(rewards)[..., 0], np.asarray(values)[..., 0]
 
 
 def test_an_end_pays_and_then_nothing_or_is_worth_as_much_for_good():

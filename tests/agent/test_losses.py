@@ -88,16 +88,6 @@ def test_cross_entropy_ignores_illegal_actions():
     np.testing.assert_array_equal(jax.grad(losses.cross_entropy)(logits, probs), [0.0, 0.0, 0.0])
 
 
-def test_binary_cross_entropy_on_paper():
-    logits, bits = jnp.log(jnp.array([3.0, 3.0, 1.0])), jnp.array([True, False, False])  # of 3/4, 3/4 and 1/2
-    np.testing.assert_allclose(losses.binary_cross_entropy(logits, bits), -np.log([3 / 4, 1 / 4, 1 / 2]), rtol=1e-6)
-
-
-def test_binary_cross_entropy_of_a_bit_that_is_far_off_is_its_logit():
-    wrong, certain = losses.binary_cross_entropy(jnp.array([200.0, -200.0]), jnp.array([False, False]))
-    assert (wrong, certain) == (200.0, 0.0)
-
-
 def test_divergence_on_paper():
     # p = (3/4, 1/4) from (1/2, 1/2): 3/4 log 3/2 + 1/4 log 1/2; an atom without mass adds nothing
     np.testing.assert_allclose(

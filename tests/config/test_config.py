@@ -53,7 +53,7 @@ def test_override_through_a_value_is_refused() -> None:
         ({"trian": {}}, "did you mean 'train'"),
         ({"hyper": {"sc_wieght": 1.0}}, "did you mean 'hyper.sc_weight'"),
         ({"sc": {"zzz": 1}}, "known: update, unroll"),
-        ({"env_options": {"state": 5}}, "env_options.states"),
+        ({"env_options": {"seed": 5}}, "env_options.mdp_seed"),
     ],
 )
 def test_unknown_keys_are_refused_with_the_nearest(tree: dict, words: str) -> None:

@@ -44,7 +44,7 @@ def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
         ("hyper.moment_decay", "", "0.99", "number from 0 below 1"),
         ("muesli.unroll", "", "5", "integer above 0 to 1_000"),
         ("sc.rollout_policy", "", "pi", "pi, epsilon, avoid_first, original, module:name"),
-        ("env_options.mdp_seed", "", "null", "integer from 0 or null"),
+        ("env_options.mdp_seed", "", "0", "integer from 0"),
         ("network.strides", "network.kind=impala", "null", "list of integer above 0 or null"),
         ("network.kind", "", "mlp", "mlp, cnn, impala, resnet, muzero, module:name"),
         ("models", TABULAR, "[mle, ve]", "list of mle, ve"),

@@ -271,11 +271,6 @@ def test_an_unknown_game_is_refused_in_one_line_with_the_nearest(env, words) -> 
             assert word in str(caught.value)
 
 
-def test_a_pool_of_what_runs_on_the_device_is_refused() -> None:
-    with pytest.raises(ConfigError, match="runs on the device"):
-        envs.make_host_envs(Config(env="gymnax/Catch-bsuite"), 2, 0)
-
-
 def test_a_missing_engine_is_named_with_its_cure(monkeypatch) -> None:
     for module in ["envpool", *(module for module in sys.modules if module.startswith("envpool."))]:
         monkeypatch.setitem(sys.modules, module, None)

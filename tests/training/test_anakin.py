@@ -114,7 +114,7 @@ def test_a_batch_without_replay_keeps_no_ring():
 
 
 def test_a_replay_that_no_device_can_hold_is_refused_with_its_size():
-    with pytest.raises(ConfigError, match=r"replay.capacity=\d+ takes [0-9.]+ GiB for 1 seed.*set replay.capacity="):
+    with pytest.raises(ConfigError, match=r"takes [0-9.,]+ GiB, and the device has .*: lower replay.capacity"):
         make_trainer(small(replay={"capacity": 10**13}))
 
 

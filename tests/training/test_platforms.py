@@ -76,10 +76,10 @@ def test_a_whole_run_is_one_program_for_accelerators_at_full_length(name: str) -
 def check_run(config: Config) -> None:
     """Two seeds side by side, as `train` places them on an accelerator."""
     layout = make_layout(2, placement=default_placement("gpu"), num_devices=1)
-    run = make_functions(make_local_trainer(config, layout), config, layout)
-    states = jax.eval_shape(run.init, np.zeros(2, np.int32))
+    init, chunk = make_functions(make_local_trainer(config, layout), config, layout)
+    states = jax.eval_shape(init, np.zeros(2, np.int32))
     hyper = jax.eval_shape(lambda: jax.tree.map(lambda x: jnp.stack([x, x]), as_arrays(config.hyper)))
-    check(config, lowered(run.chunk, (states, hyper, np.int32(1))))
+    check(config, lowered(chunk, (states, hyper, np.int32(1))))
 
 
 def test_seeds_are_placed_as_suits_the_platform_of_the_devices() -> None:

@@ -56,10 +56,10 @@ def test_a_mean_of_gradients_under_shard_map_is_a_mean() -> None:
 def test_devices_that_train_different_seeds_never_wait_for_each_other() -> None:
     """XLA aborts the process when one of a CPU's devices has waited 40 s for another."""
     config, layout = small(muesli={"unroll": 1}, sc={"update": "none"}), make_layout(2, num_devices=2)
-    run = make_functions(make_local_trainer(config, layout), config, layout)
-    states = jax.eval_shape(run.init, np.zeros(2, np.int32))
+    init, chunk = make_functions(make_local_trainer(config, layout), config, layout)
+    states = jax.eval_shape(init, np.zeros(2, np.int32))
     hyper = jax.eval_shape(lambda: jax.tree.map(lambda x: jnp.stack([x] * 2), as_arrays(config.hyper)))
-    text = jax.jit(run.chunk).lower(states, hyper, np.int32(1)).as_text()
+    text = jax.jit(chunk).lower(states, hyper, np.int32(1)).as_text()
     assert "while" in text
     assert [word for word in ("all_gather", "all_reduce") if word in text] == []
 
