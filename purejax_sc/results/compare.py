@@ -91,8 +91,7 @@ def draw(comparison: Comparison, aggregate: str) -> Figure:
     """Draw a panel per task, and one over all tasks for the methods found on each. aggregate: one of `AGGREGATES`."""
     tasks, methods, (name, statistic) = comparison.tasks, comparison.methods, AGGREGATES[aggregate]
     figure, axes = plots.panels(len(tasks) + bool(methods))
-    labels = dict.fromkeys(label for task in tasks for label in task.runs)
-    colors = {label: plots.color(i) for i, label in enumerate(labels)}
+    colors = plots.colors(label for task in tasks for label in task.runs)
     for task, panel in zip(tasks, axes, strict=False):
         for label, run in task.runs.items():
             plots.draw_curves(panel, run.curves, label, colors[label], statistic)
