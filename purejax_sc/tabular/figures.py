@@ -40,7 +40,7 @@ def draw_curves(results: Sequence[TaskResult]) -> bytes:
     for axes, (result, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _draw_panel(axes, result, model)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(panels), frameon=False)
     return encode(figure, "png")
 
 
