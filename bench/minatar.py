@@ -26,12 +26,12 @@ STEPS = (200_000, 500_000, 1_000_000)
 ARMS = {"none": "Muesli", "direct": "SC-Direct"}
 # Minutes per million steps of five seeds on two cores of an AMD EPYC at 85bead9: Muesli 470 to 510 s, PPO 70 to 110 s.
 # SC-Direct takes 1.1 of Muesli's time (514 and 467 s, bench/results/breakout.md). Not known of rejax.
-METHODS = {  # title: peer, steps of a run, colour, dashes, minutes per million steps
-    "Muesli": ("Muesli", 1_000_000, plots.color(0), "-", 8.2),
-    "SC-Direct": ("SC-Direct", 1_000_000, plots.color(1), "-", 9.0),
-    "PPO": ("purejaxrl PPO", 1_000_000, plots.color(2), "-", 1.5),
-    "PPO, 5M": ("purejaxrl PPO", 5_000_000, plots.color(2), "--", 1.5),
-    "rejax PPO": ("rejax PPO", 1_000_000, plots.color(7), ":", np.nan),
+METHODS = {  # title: peer, steps of a run, name in pictures, dashes, minutes per million steps
+    "Muesli": ("Muesli", 1_000_000, "Muesli", "-", 8.2),
+    "SC-Direct": ("SC-Direct", 1_000_000, "SC-Direct", "-", 9.0),
+    "PPO": ("purejaxrl PPO", 1_000_000, "PPO (purejaxrl)", "-", 1.5),
+    "PPO, 5M": ("purejaxrl PPO", 5_000_000, "PPO (purejaxrl)", "--", 1.5),
+    "rejax PPO": ("rejax PPO", 1_000_000, "PPO (rejax)", ":", np.nan),
 }
 Data = dict[tuple[str, str], dict[int, np.ndarray]]  # method and game -> seed -> [points, 2] steps and returns
 
@@ -158,13 +158,15 @@ def draw(data: Data) -> None:
     figure = Figure(figsize=(14, 5.6), layout="constrained")
     axes = figure.subplots(2, len(GAMES))
     for column, game in zip(axes.T, GAMES, strict=True):
-        for title, (*_, color, dashes, minutes) in METHODS.items():
+        for title, (_, total, name, dashes, minutes) in METHODS.items():
             if not (seeds := list(data.get((title, game), {}).values())):
                 continue
             x = np.linspace(max(curve[0, 0] for curve in seeds), min(curve[-1, 0] for curve in seeds), 100)
             y = np.stack([np.interp(x, *curve.T) for curve in seeds])
+            color = plots.colors([name])[name]
+            label = name if total == STEPS[-1] else f"{name}, {total // 1_000_000}M steps"
             for axis, scale in zip(column, (1, minutes / 1e6), strict=True):
-                plots.draw_band(axis, scale * x, y.mean(axis=0), statistics.curve_interval(y), title, color)
+                plots.draw_band(axis, scale * x, y.mean(axis=0), statistics.curve_interval(y), label, color)
                 axis.lines[-1].set_linestyle(dashes)
         plots.over_steps(column[0])
         column[0].set(title=game, xlim=(0, STEPS[-1]), ylim=(0, None))

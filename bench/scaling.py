@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 
 from purejax_sc import config as configs
 from purejax_sc.config import Config
+from purejax_sc.results import plots
 from purejax_sc.training.sharding import compile_program, make_layout, make_local_trainer
 
 ENVIRONMENTS = (1, 2, 4, 8, 16, 32)
@@ -88,10 +89,13 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(4 * len(names), 3.5), layout="constrained")
     for axes_, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         points = [(row["value"], row["env_steps_per_s"]) for row in rows if row["config"] == name]
-        axes_.plot(*zip(*points, strict=True), marker="o")
-        axes_.set(title=name, xscale="log", ylabel="env steps/s", ylim=(0, 1.1 * max(y for _, y in points)))
-        axes_.set_xticks([x for x, _ in points], [str(x) for x, _ in points], minor=False)
-    figure.savefig(path, dpi=120)
+        axes_.plot(*zip(*points, strict=True), marker="o", color=plots.COLORS[1])
+        axes_.set(title=name, xlabel="number", ylabel="environment steps per second", xscale="log")
+        axes_.set_ylim(0, 1.1 * max(y for _, y in points))
+        axes_.set_xticks([x for x, _ in points], [str(x) for x, _ in points])
+        axes_.minorticks_off()
+        plots.plain(axes_)
+    path.write_bytes(plots.encode(figure, "png"))
 
 
 def main() -> None:

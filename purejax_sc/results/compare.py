@@ -72,8 +72,7 @@ def draw(comparison: Comparison) -> Figure:
     """Draw a panel per task, and one over all tasks for the methods found on each."""
     tasks, methods = comparison.tasks, comparison.methods
     figure, axes = plots.panels(len(tasks) + bool(methods))
-    labels = dict.fromkeys(label for task in tasks for label in task.runs)
-    colors = {label: plots.color(i) for i, label in enumerate(labels)}
+    colors = plots.colors(label for task in tasks for label in task.runs)
     for task, panel in zip(tasks, axes, strict=False):
         for label, run in task.runs.items():
             plots.draw_curves(panel, run.curves, label, colors[label])

@@ -1,38 +1,46 @@
 """Pictures of learning curves, by matplotlib."""
 
 import io
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+from PIL import Image
 
 from purejax_sc.results import statistics
 from purejax_sc.results.curves import Curves, carried_forward
 from purejax_sc.results.files import RunError
 from purejax_sc.results.statistics import CONFIDENCE
 
-# Okabe and Ito (2008), which readers of all kinds of colour vision tell apart; a study's baseline is black
-COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+METHODS = {  # sc.update or another method -> its name in every picture, and its colour
+    "none": ("Muesli", "#000000"),  # colours of Okabe and Ito (2008) and one of Tol (2021), safe for the colour-blind
+    "direct": ("SC-Direct", "#0072B2"),
+    "dyna": ("Dyna", "#D55E00"),
+    "residual": ("SC-Residual", "#009E73"),
+    "reverse": ("SC-Reverse", "#CC79A7"),
+    "model_only": ("Model only", "#E69F00"),
+    "direct_dist": ("SC-Direct (distributional)", "#56B4E9"),
+    "ppo_purejaxrl": ("PPO (purejaxrl)", "#882255"),
+    "ppo_rejax": ("PPO (rejax)", "#8C8C8C"),
+}
+TITLES = {name: title for name, (title, _) in METHODS.items()}
+COLORS = [color for _, color in METHODS.values()]
 COLUMNS = 4  # panels side by side at most
 LETTER = 0.09  # inches, of a legend's on average
 
 RETURN, STEPS = "episode return", "environment steps per seed"  # on axes
-TITLES = {  # of the updates, as in the paper; a title's place is its colour
-    "none": "Muesli",
-    "dyna": "Dyna",
-    "direct": "SC-Direct",
-    "reverse": "SC-Reverse",
-    "residual": "SC-Residual",
-    "model_only": "SC-Direct (model only)",
-}
 
 
-def color(index: int) -> str:
-    """Return the colour of the line with this number in a picture."""
-    return COLORS[index % len(COLORS)]
+def colors(names: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each line: a method's own, by either name, or else one that no method in the picture has."""
+    own = {name: color for key, (title, color) in METHODS.items() for name in (key, title)}
+    found = {name: own.get(name) for name in names}
+    free = itertools.cycle([color for color in COLORS if color not in found.values()] or COLORS)
+    return {name: color or next(free) for name, color in found.items()}
 
 
 def label(text: str) -> str:
@@ -52,14 +60,14 @@ def draw_run(curves: Curves, title: str, ylabel: str = RETURN) -> bytes:
     figure = Figure(figsize=(9, 6.5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     for returns in carried_forward(curves.returns):
-        above.plot(curves.env_steps, returns, color=color(1), linewidth=0.5, alpha=0.5)
-    draw_curves(above, curves, "mean", color(1))
+        above.plot(curves.env_steps, returns, color=COLORS[1], linewidth=0.5, alpha=0.5)
+    draw_curves(above, curves, "mean", COLORS[1])
     lines = "; thin: each seed" if len(curves.returns) > 1 else ""
     figure.suptitle(f"{label(title)}\n{spread(len(curves.returns))}{lines}", fontsize="medium")
     above.set(ylabel=ylabel)
-    for i, (name, values) in enumerate(curves.losses.items()):
+    for (name, values), color in zip(curves.losses.items(), itertools.cycle(COLORS), strict=False):
         words = name.removeprefix("loss_").replace("_", " ")
-        below.plot(curves.env_steps, values.mean(axis=0), label=words, color=color(i), linewidth=1)
+        below.plot(curves.env_steps, values.mean(axis=0), label=words, color=color, linewidth=1)
     below.set(ylabel="loss, mean over seeds", yscale="symlog")
     over_steps(below)
     plain(above)
@@ -128,4 +136,7 @@ def encode(figure: Figure, form: str) -> bytes:
     metadata = {"Date": None} if form == "svg" else None
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "purejax_sc"}):
         figure.savefig(buffer, format=form, dpi=120, metadata=metadata)
+    if form == "png":  # 256 colours: less than half of the bytes
+        picture, buffer = Image.open(buffer).convert("RGB"), io.BytesIO()
+        picture.quantize(dither=Image.Dither.NONE).save(buffer, form, optimize=True)
     return buffer.getvalue()

@@ -138,15 +138,15 @@ def draw(results: Sequence[Result]) -> bytes:
     key = next((key for key in swept if all(_number(x.values[key]) is not None for x, _ in results)), None)
     lines: dict[str, list[Result]] = {}
     for setting, result in results:
-        rest = [f"{name}={value}" for name, value in setting.values.items() if name != key]
-        lines.setdefault(" ".join(rest), []).append((setting, result))
+        rest = " ".join(f"{name}={value}" for name, value in setting.values.items() if name != key)
+        lines.setdefault(plots.TITLES.get(rest.removeprefix("sc.update="), rest), []).append((setting, result))
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    for i, (label, group) in enumerate(lines.items()):
+    for label, color in plots.colors(lines).items():
         if key:
-            _line(axes, group, key, plots.label(label), plots.color(i))
+            _line(axes, lines[label], key, plots.label(label), color)
         else:
-            plots.draw_curves(axes, group[0][1].curves, label, plots.color(i))
+            plots.draw_curves(axes, lines[label][0][1].curves, label, color)
     if not key:
         axes.set(ylabel=plots.RETURN)
         plots.over_steps(axes)

@@ -22,7 +22,7 @@ def draw(study: Study, tasks: Sequence[Task], scores: Scores) -> Figure:
     later = iter(axes[len(tasks) :])
     for task, panel in zip(tasks, axes, strict=False):
         for arm, run in task.runs.items():
-            plots.draw_curves(panel, run.curves, study.file.arms[arm].title, _color(study, arm))
+            plots.draw_curves(panel, run.curves, study.file.arms[arm].title, plots.colors(study.arms)[arm])
         plots.over_steps(panel)
         panel.set(title=plots.label(task.env), ylabel=plots.RETURN)
     _areas(next(later), study, tasks, scores)
@@ -33,10 +33,6 @@ def draw(study: Study, tasks: Sequence[Task], scores: Scores) -> Figure:
     runs = [run.curves for task in tasks for run in task.runs.values()]
     plots.finish(figure, axes[: len(tasks)], runs, f"{plots.label(study.file.title)}: ")
     return figure
-
-
-def _color(study: Study, arm: str) -> str:
-    return plots.color(study.arms.index(arm))
 
 
 def _areas(axes: Axes, study: Study, tasks: Sequence[Task], scores: Scores) -> None:
@@ -54,23 +50,24 @@ def _areas(axes: Axes, study: Study, tasks: Sequence[Task], scores: Scores) -> N
 
 def _bars(axes: Axes, study: Study, scaled: Areas) -> None:
     width = 0.8 / len(study.arms)
-    for i, arm in enumerate(study.arms):
+    for i, (arm, color) in enumerate(plots.colors(study.arms).items()):
         known = {j: row[arm] for j, row in enumerate(scaled.values()) if arm in row}
         centre, lengths = _errors(list(known.values()))
         places = [j + (i - (len(study.arms) - 1) / 2) * width for j in known]
-        axes.bar(places, centre, 0.9 * width, yerr=lengths, color=_color(study, arm), ecolor="0.4", alpha=0.85)
+        axes.bar(places, centre, 0.9 * width, yerr=lengths, color=color, ecolor="0.4", alpha=0.85)
     axes.set_xticks(range(len(scaled)), list(map(plots.label, scaled)), rotation=20, ha="right")
 
 
 def _over_axis(axes: Axes, study: Study, scaled: Areas) -> None:
     """Draw a line per environment over the places of the arms; an arm without a place is a level."""
     places = {arm: x.x for arm, x in study.file.arms.items() if x.x is not None}
-    for i, (env, row) in enumerate(scaled.items(), 1):
+    colors = plots.colors(["Muesli", *scaled])  # black is for no environment
+    for env, row in scaled.items():
         known = sorted((x, arm) for arm, x in places.items() if arm in row)
         centre, lengths = _errors([row[arm] for _, arm in known])
-        axes.errorbar([x for x, _ in known], centre, lengths, label=plots.label(env), color=plots.color(i), marker="o")
+        axes.errorbar([x for x, _ in known], centre, lengths, label=plots.label(env), color=colors[env], marker="o")
         for level in (values.mean() for arm, values in row.items() if arm not in places):
-            axes.axhline(level, color=plots.color(i), linestyle=":", linewidth=1)
+            axes.axhline(level, color=colors[env], linestyle=":", linewidth=1)
     axes.set(xlabel=plots.label(study.file.axis or ""))
     if len(places) > 2 and max(places.values()) >= 4 * min(places.values()) > 0:
         axes.set_xscale("log", base=2)
@@ -82,12 +79,12 @@ def _over_axis(axes: Axes, study: Study, scaled: Areas) -> None:
 def _human(axes: Axes, study: Study, tasks: Sequence[Task]) -> None:
     """Draw the median over games of human-normalised returns, with its interval over seeds."""
     games = [task for task in tasks if task.env in SCORES]
-    for arm in study.arms:
+    for arm, color in plots.colors(study.arms).items():
         if games and all(arm in task.runs for task in games):
             curves = [human_normalised(task.env, over_shares(task, arm)) for task in games]
             interval = statistics.stratified_interval(curves, _median, resamples=statistics.DRAWN_RESAMPLES)
             title = study.file.arms[arm].title
-            plots.draw_band(axes, SHARES, _median(*curves), interval, title, _color(study, arm))
+            plots.draw_band(axes, SHARES, _median(*curves), interval, title, color)
     axes.set(title=f"median of {len(games)} game(s)", xlabel="share of training", ylabel="human-normalised return")
 
 
@@ -98,7 +95,7 @@ def _median(*strata: np.ndarray, axis: int = 0) -> np.ndarray:
 
 def _wins(axes: Axes, study: Study, scores: Scores, names: Sequence[str]) -> None:
     """Draw wins against the engine by the number of simulations."""
-    for arm in study.arms:
+    for arm, color in plots.colors(study.arms).items():
         found: dict[int, list[float]] = {}
         for row in scores.values():
             for name in names:
@@ -106,7 +103,7 @@ def _wins(axes: Axes, study: Study, scores: Scores, names: Sequence[str]) -> Non
                 found.setdefault(int(name.removeprefix("win_")), []).extend(values)
         known = sorted((x, np.array(values)) for x, values in found.items() if values)
         centre, lengths = _errors([values for _, values in known])
-        axes.errorbar([x for x, _ in known], centre, lengths, color=_color(study, arm), marker="o")
+        axes.errorbar([x for x, _ in known], centre, lengths, color=color, marker="o")
     axes.set(title="games against the engine", xlabel="simulations per move", ylabel="share of wins", ylim=(0, 1))
 
 

@@ -8,11 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from purejax_sc.results import statistics
-from purejax_sc.results.plots import TITLES, color, encode
+from purejax_sc.results.plots import METHODS, encode
 from purejax_sc.tabular.compiled import TaskResult
 
-# update -> its name and colour
-STYLES = {name: (title, color(i)) for i, (name, title) in enumerate((TITLES | {"none": "model-free"}).items())}
+STYLES = METHODS | {"none": ("Model-free", METHODS["none"][1])}  # update -> its name and colour
 MODELS = {"mle": "MLE model", "ve": "VE model"}
 METRIC = {"evaluation": "relative_error", "control": "policy_value"}
 LABEL = {"evaluation": "relative value error", "control": "policy value / optimal"}
@@ -38,7 +37,7 @@ def draw_curves(results: Sequence[TaskResult]) -> bytes:
     for axes, (result, model) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _draw_panel(axes, result, model)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(panels), frameon=False)
     return encode(figure, "png")
 
 
@@ -61,8 +60,9 @@ def _draw_curve(axes: Axes, result: TaskResult, i: int, metric: str) -> None:
     curves, x = result.curves.metrics[metric][i], result.curves.iterations
     update = result.methods[i].update
     # the baseline is a wide line, so that a method with the same curve can be seen on top of it
-    color, width = _color(update), 4.0 if update == "none" else 1.5
-    axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width, label=_name(update))
+    name, color = STYLES.get(update, (update, "0.5"))
+    width = 4.0 if update == "none" else 1.5
+    axes.plot(x, _finite(np.median(curves, axis=0)), color=color, linewidth=width, label=name)
     # a few MDPs with an absorbing state dominate the means
     axes.plot(x, _finite(curves.mean(axis=0)), color=color, linewidth=width / 3, linestyle="--", alpha=0.6)
     interval = statistics.median_interval(curves)
@@ -87,12 +87,12 @@ def _draw_noise_of(name: str, result: TaskResult, above: Axes, below: Axes) -> N
     for shift, model in enumerate(dict.fromkeys(method.model for method in result.methods)):
         areas, style = _areas(result, name, model), "-" if model == "mle" else "--"
         for i, (update, (sigmas, area)) in enumerate(areas.items()):
-            label = f"{_name(update)}, {MODELS[model]}"
-            _draw_bars(above, sigmas, area, 2 * shift + i - 1.5, _color(update), style, label)
+            title, color = STYLES.get(update, (update, "0.5"))
+            _draw_bars(above, sigmas, area, 2 * shift + i - 1.5, color, style, f"{title}, {MODELS[model]}")
         if len(areas) == 2:
             (sigmas, dyna), (_, direct) = areas["dyna"], areas["direct"]
             share = 100.0 * (direct - dyna) / dyna.mean(axis=1, keepdims=True)
-            _draw_bars(below, sigmas, share, shift - 0.5, "C3", style, MODELS[model])
+            _draw_bars(below, sigmas, share, shift - 0.5, "0.4", style, MODELS[model])
     above.set(title=f"noise in the initial {name}", ylabel="AUC of the relative value error")
     _logarithmic(above)
     below.set(xlabel="standard deviation of the noise", ylabel="Direct - Dyna, % of Dyna's mean")
@@ -123,12 +123,6 @@ def _draw_bars(
     axes.set_xticks(ticks, [f"{value:g}" for value in x])
 
 
-def _name(update: str) -> str:
-    return STYLES.get(update, (update, ""))[0]
-
-
-def _color(update: str) -> str:
-    return STYLES.get(update, ("", color(len(STYLES))))[1]  # else a row of the table that the paper does not have
 
 
 def _logarithmic(axes: Axes) -> None:

@@ -346,3 +346,11 @@ def test_a_full_disk_leaves_both_old_files(two_runs, capsys, monkeypatch) -> Non
     assert "cannot write compare.csv (No space left on device)" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path().glob("*.*")} == before
     assert not list(Path().glob(".*.tmp"))
+
+
+def test_a_method_has_one_colour_by_either_name_and_no_other_line_has_it() -> None:
+    for names in (["mine", "direct"], ["SC-Direct", "mine", "none"]):
+        colors = plots.colors(names)
+        assert plots.METHODS["direct"] in {("SC-Direct", color) for color in colors.values()}
+        assert len(set(colors.values())) == len(names)
+    assert plots.colors(["direct"])["direct"] == plots.colors(["Dyna", "SC-Direct"])["SC-Direct"]
