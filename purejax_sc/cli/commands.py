@@ -201,14 +201,10 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 def plot(runs: tuple[str, ...], out: Path) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
-    A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
-    on different environments are one method, and methods found on every environment also get scores over all of them;
-    directories of one label on one environment are taken together, each with seeds of its own:
-
-    purejax-sc plot none=runs/a none=runs/b direct=runs/c direct=runs/d
-
-    AUC is normalised as in the paper: on each environment the lowest recorded return is 0 and the best run's AUC is 1.
-    P(> X) is the probability that a seed ends with a higher return than a seed of X, the first run.
+    A run has its LABEL, or else the name of its directory; each environment gets a panel. Runs of one label on several
+    environments are one method, scored over all of them; those on one environment are taken together. AUC is
+    normalised as in the paper: 0 is the lowest return and 1 the best run's AUC. P(> X) is the probability that a seed
+    ends with a higher return than a seed of X, the first run.
     """
     with refusals():
         from purejax_sc.results import compare

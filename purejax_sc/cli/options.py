@@ -70,6 +70,9 @@ def _numbers(context: Any, option: Any, text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words} - {0}))
 
 
+SEARCH = ("simulations", "search", "search_temperature", "dynamics")
+
+
 def search(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --simulations and the other options of a search, see `chosen_searches`."""
     words = (

@@ -109,9 +109,8 @@ def restore(
     fresh: Callable[[], AnyState],
     say: Say,
 ) -> AnyState:
-    """Read the states of runs that are rows of one program, onto its devices.
+    """Read the states of runs that are rows of one program, onto its devices. facts: of `find`.
 
-    facts:  of `find`.
     shapes: of the program's states, with their shardings. Rows beyond those of the runs only fill up devices.
     fresh:  makes new states, for a replay that was not stored.
     """

@@ -106,14 +106,12 @@ def measure(tables: Tables, world: World, variant: Variant, control: bool) -> di
     """Compute the metrics of one replica. In control, the learned value is compared with that of the current policy.
 
     relative_error: mean over states of |v_pi - v| / |v_pi|.   ratio_error: sum |v_pi - v| / sum |v_pi|.
-    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy.
+    policy_value: mean over states of v_pi / v* of the eps-greedy policy.
     """
     values, v_true = {}, world.v_true
     if control:
         v_true = mdp.policy_values(world.mdp, learner.act(tables, world.pi, variant, control), variant.discount)
-        greedy = learner.act(tables, world.pi, variant._replace(epsilon=0.0), control)
         values["policy_value"] = jnp.mean(v_true / world.v_star)
-        values["greedy_value"] = jnp.mean(mdp.policy_values(world.mdp, greedy, variant.discount) / world.v_star)
     error = jnp.abs(v_true - tables.v)
     values["relative_error"] = jnp.mean(error / jnp.abs(v_true))
     values["ratio_error"] = jnp.sum(error) / jnp.sum(jnp.abs(v_true))
