@@ -14,7 +14,18 @@ from purejax_sc.cli.setup import UserError, command_line, speaker, work
 @options.directory
 @options.overrides
 @options.number("--episodes", 32, "Number of episodes for each seed.")
-@options.search
+@options.simulations
+@click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Kind of search.  [default: muzero]")
+@click.option(
+    "--search-temperature",
+    type=click.FloatRange(0),
+    help="Temperature T: search draws actions from weights^(1/T).  [default: 0, the best action]",
+)
+@click.option(
+    "--dynamics",
+    type=click.Choice(["model", "environment"]),
+    help="What search steps: the learned model, or the environment as a perfect one.  [default: model]",
+)
 @click.option(
     "--temperature",
     type=click.FloatRange(0, min_open=True),
@@ -34,7 +45,7 @@ def evaluate(directory: Path, overrides: tuple[str, ...], render: Path | None, d
     (Sokoban; generated levels are held out).
     """
     with work("--episodes or --simulations"):
-        chosen = options.chosen_searches(**{name: how.pop(name) for name in options.SEARCH})
+        chosen = options.chosen_searches(how)
         from purejax_sc.evaluation import evaluate as evaluation
         from purejax_sc.evaluation import model_quality
         from purejax_sc.runs.agents import reports_of
