@@ -102,8 +102,7 @@ def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **ho
 def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: Path | None, quiet: bool) -> None:
     """Generate Sokoban levels and write them to a file.
 
-    KEY=VALUE changes a constant of the generator, as in depth=100 or split=test; file=levels.txt converts a file
-    instead. Training reads a file with levels.file=FILE.
+    KEY=VALUE changes a constant of the generator, as in depth=100; file=levels.txt converts a file instead.
     """
     with work("--num or positions="):
         from purejax_sc.config import load
@@ -185,8 +184,7 @@ def play(name: str, second: bool) -> None:
 def export(directory: Path, out: Path, agent: int | None) -> None:
     """Keep the agent of the run directory DIR in one small file, to give away or to put into a repository.
 
-    The new directory can be evaluated and played with like the run. Only the parameters that act are kept, in half
-    precision: train --init-from begins another run with them.
+    Only the parameters that act are kept, in half precision. The directory can be used like that of the run.
     """
     with work("what else runs on the machine"):
         from purejax_sc.evaluation.export import export as export_agent

@@ -110,7 +110,7 @@ def sweep(
 ) -> None:
     """Train CONFIG with every combination of settings, times seeds; one table and one picture.
 
-    All combinations of hyper.* and sc.update are one compiled program, as in hyper.learning_rate=1e-4,3e-4,1e-3
+    All combinations of hyper.* and sc.update are one compiled program, as in hyper.learning_rate=1e-4,3e-4
     sc.update=none,direct,dyna. Each combination of other settings is one more: sc.unroll=3,5.
     """
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
@@ -220,10 +220,7 @@ def plot(runs: tuple[str, ...], out: Path) -> None:
 @click.argument("pattern", default="")
 @click.option("--markdown", is_flag=True, help="Print in Markdown, as in docs/keys.md.")
 def keys(pattern: str, markdown: bool) -> None:
-    """Show the keys with PATTERN in their name or meaning: what they mean, and what they take.
-
-    Keys are those of configurations, and of the command `tabular`, which PATTERN may name.
-    """
+    """Show the keys of configurations, and of `tabular`, with PATTERN in their name or meaning."""
     from purejax_sc.config import reference
 
     found = reference.matching(pattern)

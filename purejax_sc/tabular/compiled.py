@@ -131,10 +131,9 @@ def run(
     num_seeds: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Curves:
-    """Run variants [V] on seeds `options.seed`, `options.seed` + 1, ... and keep every `options.log_every`-th point.
+    """Run variants [V] on seeds from `options.seed` upwards, spread over as many devices as divide their number.
 
-    Seeds are spread over as many of the local devices as divide their number. Raises ConfigError.
-    progress: called with the number of finished iterations after each log point.
+    progress: called with the number of finished iterations after each log point. Raises ConfigError.
     """
     keys = jnp.stack([jax.random.key(options.seed + i, impl=PRNG) for i in range(num_seeds)])
     begin = time.perf_counter()

@@ -50,10 +50,9 @@ def run(
     say: Say = lambda text: None,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Run tasks and fill the new directory `out` with curves.csv, summary.json and figures.
+    """Run tasks, fill the new directory `out` with curves.csv, summary.json and figures, and return the summary.
 
-    Returns the contents of summary.json. overrides: KEY=VALUE words.   say: takes lines of progress.
-    Raises ConfigError and RunError; then nothing is overwritten.
+    overrides: KEY=VALUE words. Raises ConfigError and RunError; then nothing is overwritten.
     """
     options = parse(overrides)
     check(tasks, options, num_seeds)

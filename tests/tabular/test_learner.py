@@ -11,13 +11,7 @@ from helpers import tabular_references as references
 from purejax_sc.agent.consistency import UPDATES, Gates
 from purejax_sc.tabular import compiled, learner, mdp
 from purejax_sc.tabular.learner import Batch, Draw
-from purejax_sc.tabular.model import (
-    Induced,
-    Tables,
-    init_tables,
-    planning_loss,
-    tabular_model,
-)
+from purejax_sc.tabular.model import Induced, Tables, init_tables, planning_loss, tabular_model
 from purejax_sc.tabular.options import TabularOptions, variant
 from purejax_sc.types import Observation
 
