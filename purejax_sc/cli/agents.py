@@ -170,7 +170,10 @@ def gtp(name: str) -> None:
 @click.argument("name", metavar="NAME|DIR")
 @click.option("--second", is_flag=True, help="Let the agent move first.")
 def play(name: str, second: bool) -> None:
-    """Play a board game against an agent, which shows its estimated chances: as in tic_tac_toe, or DIR as of gtp."""
+    """Play a board game in the terminal against an agent: a shipped one, such as tic_tac_toe, or that of a directory.
+
+    It shows its estimated chances. DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search.
+    """
     with work("the simulations of its search"):
         from purejax_sc.games.play import from_terminal, open_game
 

@@ -138,7 +138,8 @@ def run(
     keys = jnp.stack([jax.random.key(options.seed + i, impl=PRNG) for i in range(num_seeds)])
     begin = time.perf_counter()
     world = make_worlds(keys, options.states, options.actions, options.discount)
-    first, chunk, observe = _programs(options, options.static(control), num_seeds)
+    static = Static(control, options.num_terms, options.ve_target)
+    first, chunk, observe = _programs(options, static, num_seeds)
     first = memory.compiled(first, (world, variants), "the number of seeds, of methods or of states")
     tables, shared = first(world, variants), _over_devices(world, num_seeds)
     points = [jax.device_get(observe(tables, world, variants))]

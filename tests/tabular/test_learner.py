@@ -179,7 +179,8 @@ def test_grounded_update_on_paper() -> None:
 def run_both(options, methods, control, iterations):
     """Run methods through `learner.iterate` and through the NumPy loops on the same data; yield tables [V, ...]."""
     key_mdp, key_tables, key_draws = jax.random.split(jax.random.key(3), 3)
-    numbers, static = [variant(options, *method, control) for method in methods], options.static(control)
+    numbers = [variant(options, *method, control) for method in methods]
+    static = learner.Static(control, options.num_terms, options.ve_target)
     pi = np.random.default_rng(0).dirichlet(np.ones(A), size=S)
 
     @jax.jit
