@@ -248,6 +248,8 @@ def main(args: Sequence[str] | None = None) -> int:
     except Stopped as error:
         return fail(error.format_message(), error.status)
     except click.ClickException as error:
-        hint = " Settings are written KEY=VALUE, without dashes." if isinstance(error, click.NoSuchOption) else ""
+        hint, taken = "", error.ctx.command.params if isinstance(error, click.NoSuchOption) and error.ctx else ()
+        if {"overrides", "settings"} & {parameter.name for parameter in taken}:
+            hint = " Settings are written KEY=VALUE, without dashes."
         return fail(f"{error.format_message()}{hint}", error.exit_code)
     return 0
