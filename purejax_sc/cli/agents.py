@@ -14,7 +14,18 @@ from purejax_sc.cli.setup import UserError, command_line, speaker, work
 @options.directory
 @options.overrides
 @options.number("--episodes", 32, "Number of episodes for each seed.")
-@options.search
+@options.simulations
+@click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Kind of search.  [default: muzero]")
+@click.option(
+    "--search-temperature",
+    type=click.FloatRange(0),
+    help="Temperature T: search draws actions from weights^(1/T).  [default: 0, the best action]",
+)
+@click.option(
+    "--dynamics",
+    type=click.Choice(["model", "environment"]),
+    help="What search steps: the learned model, or the environment as a perfect one.  [default: model]",
+)
 @click.option(
     "--temperature",
     type=click.FloatRange(0, min_open=True),
@@ -26,40 +37,29 @@ from purejax_sc.cli.setup import UserError, command_line, speaker, work
 @options.seed("Seed of the evaluation.")
 @options.path("--render", "Draw an episode of the first seed to this .gif or .png.")
 @click.option("--diagnose", is_flag=True, help="Also measure how well the model predicts, and what its searches gain.")
-def evaluate(
-    directory: Path,
-    overrides: tuple[str, ...],
-    episodes: int,
-    temperature: float,
-    max_steps: int,
-    seed: int,
-    render: Path | None,
-    diagnose: bool,
-    **search: Any,
-) -> None:
+def evaluate(directory: Path, overrides: tuple[str, ...], render: Path | None, diagnose: bool, **how: Any) -> None:
     """Play whole episodes with the agents of the run directory DIR, or a shipped one, and write evaluation.json.
 
     It is in DIR, or in runs/evaluation_NAME. Agents act greedily, by sampling their policy and, with --simulations, by
     search. Games of two are played against random moves. KEY=VALUE changes the environment, as in levels.depth=20
-    (Sokoban; generated levels are held out). Grids (MinAtar, Catch, Sokoban, your own), board games and Atari can be
-    drawn.
+    (Sokoban; generated levels are held out).
     """
     with work("--episodes or --simulations"):
-        chosen = options.chosen_searches(**search)
+        chosen = options.chosen_searches(how)
         from purejax_sc.evaluation import evaluate as evaluation
         from purejax_sc.evaluation import model_quality
         from purejax_sc.runs.agents import reports_of
 
         if diagnose:
             model_quality.check(directory)
-        how = evaluation.EvaluationOptions(episodes, max_steps, chosen, temperature, seed)
-        report = evaluation.evaluate(directory, how, render, speaker(), command_line(), overrides)
+        asked = evaluation.EvaluationOptions(searches=chosen, **how)
+        report = evaluation.evaluate(directory, asked, render, speaker(), command_line(), overrides)
     tables.print_evaluation(report)
     out = reports_of(directory)
     written = [out / evaluation.FILE, *([render] if render else [])]
     if diagnose:
         with work("--diagnose on a run of fewer seeds"):
-            sizes = model_quality.DiagnosisOptions(searches=chosen, seed=seed)
+            sizes = model_quality.DiagnosisOptions(searches=chosen, seed=asked.seed)
             found = model_quality.diagnose(directory, sizes, speaker(), command_line(), overrides)
         tables.print_diagnosis(found)
         written.append(out / model_quality.FILE)
@@ -82,9 +82,7 @@ def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **ho
 
     From every real step the policy is rolled out over the learned model for K steps. The imagined rewards and values
     are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
-    other: the self-consistency error. KEY=VALUE changes the environment, as for evaluate.
-
-    Nothing is written. In two-player games the agent plays both sides.
+    other: the self-consistency error. KEY=VALUE changes the environment. Nothing is written.
     """
     with work("--steps or --envs"):
         from purejax_sc.evaluation import model_rollouts
@@ -104,8 +102,7 @@ def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **ho
 def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: Path | None, quiet: bool) -> None:
     """Generate Sokoban levels and write them to a file.
 
-    KEY=VALUE changes a constant of the generator, as in depth=100 or split=test; file=levels.txt converts a file
-    instead. Training reads a file with levels.file=FILE.
+    KEY=VALUE changes a constant of the generator, as in depth=100; file=levels.txt converts a file instead.
     """
     with work("--num or positions="):
         from purejax_sc.config import load
@@ -127,23 +124,12 @@ def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: P
 @click.option("--boards", type=click.IntRange(1), help="Games played side by side against an engine.  [default: 16]")
 @options.seed("Seed of the openings and searches.")
 @options.out("New directory.  [default: runs/match_<name of DIR>]")
-def match(
-    entrants: tuple[str, ...],
-    opponent: str | None,
-    games: int,
-    openings: int,
-    boards: int | None,
-    seed: int,
-    out: Path | None,
-) -> None:
+def match(entrants: tuple[str, ...], opponent: str | None, boards: int | None, out: Path | None, **how: int) -> None:
     """Let the agents of run directories play each other, or a Go engine, and write match.json.
 
     DIR may be a shipped agent, or `random`: uniformly random moves. DIR:32 searches with 32 simulations per move as
     MuZero does, DIR:32:gumbel by Gumbel search: so a run can meet itself. Several play a round robin, which gives Elo
-    ratings. Against an engine every seed plays, has each colour in half of the games, and these are written as SGF:
-
-    purejax-sc match runs/go_5x5 --opponent "gnugo --mode gtp --level 1 --chinese-rules --positional-superko
-    --play-out-aftermath --capture-all-dead"
+    ratings. Against an engine every seed plays, has each colour in half of the games, and these are written as SGF.
     """
     if opponent is None and boards is not None:
         raise UserError("--boards has no effect without --opponent, an engine: leave it out, or name one")
@@ -152,12 +138,12 @@ def match(
         from purejax_sc.evaluation import matches
         from purejax_sc.games.engine_match import against_engine
 
-        how = matches.MatchOptions(games, openings, seed)
+        chosen = matches.MatchOptions(**how)
 
         def played() -> tuple[dict[str, Any], dict[str, str]]:
             if opponent is None:
-                return matches.round_robin(entrants, how, speaker()), {}
-            return against_engine(entrants, opponent, how, boards or 16, speaker())
+                return matches.round_robin(entrants, chosen, speaker()), {}
+            return against_engine(entrants, opponent, chosen, boards or 16, speaker())
 
         report = matches.write_match(played, directory, command_line())
     tables.print_match(report)
@@ -184,7 +170,10 @@ def gtp(name: str) -> None:
 @click.argument("name", metavar="NAME|DIR")
 @click.option("--second", is_flag=True, help="Let the agent move first.")
 def play(name: str, second: bool) -> None:
-    """Play a board game against an agent, which shows its estimated chances: as in tic_tac_toe, or DIR as of gtp."""
+    """Play a board game in the terminal against an agent: a shipped one, such as tic_tac_toe, or that of a directory.
+
+    It shows its estimated chances. DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search.
+    """
     with work("the simulations of its search"):
         from purejax_sc.games.play import from_terminal, open_game
 
@@ -198,8 +187,7 @@ def play(name: str, second: bool) -> None:
 def export(directory: Path, out: Path, agent: int | None) -> None:
     """Keep the agent of the run directory DIR in one small file, to give away or to put into a repository.
 
-    The new directory can be evaluated and played with like the run. Only the parameters that act are kept, in half
-    precision: train --init-from begins another run with them.
+    Only the parameters that act are kept, in half precision. The directory can be used like that of the run.
     """
     with work("what else runs on the machine"):
         from purejax_sc.evaluation.export import export as export_agent

@@ -110,7 +110,7 @@ def sweep(
 ) -> None:
     """Train CONFIG with every combination of settings, times seeds; one table and one picture.
 
-    All combinations of hyper.* and sc.update are one compiled program, as in hyper.learning_rate=1e-4,3e-4,1e-3
+    All combinations of hyper.* and sc.update are one compiled program, as in hyper.learning_rate=1e-4,3e-4
     sc.update=none,direct,dyna. Each combination of other settings is one more: sc.unroll=3,5.
     """
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
@@ -201,14 +201,10 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
 def plot(runs: tuple[str, ...], out: Path) -> None:
     """Draw run directories side by side, with 90% stratified bootstrap intervals over seeds, and print their scores.
 
-    A run is called by its LABEL, or else by the name of its directory; each environment gets a panel. Runs of one label
-    on different environments are one method, and methods found on every environment also get scores over all of them;
-    directories of one label on one environment are taken together, each with seeds of its own:
-
-    purejax-sc plot none=runs/a none=runs/b direct=runs/c direct=runs/d
-
-    AUC is normalised as in the paper: on each environment the lowest recorded return is 0 and the best run's AUC is 1.
-    P(> X) is the probability that a seed ends with a higher return than a seed of X, the first run.
+    A run has its LABEL, or else the name of its directory; each environment gets a panel. Runs of one label on several
+    environments are one method, scored over all of them; those on one environment are taken together. AUC is
+    normalised as in the paper: 0 is the lowest return and 1 the best run's AUC. P(> X) is the probability that a seed
+    ends with a higher return than a seed of X, the first run.
     """
     with refusals():
         from purejax_sc.results import compare
@@ -224,10 +220,7 @@ def plot(runs: tuple[str, ...], out: Path) -> None:
 @click.argument("pattern", default="")
 @click.option("--markdown", is_flag=True, help="Print in Markdown, as in docs/keys.md.")
 def keys(pattern: str, markdown: bool) -> None:
-    """Show the keys with PATTERN in their name or meaning: what they mean, and what they take.
-
-    Keys are those of configurations, and of the command `tabular`, which PATTERN may name.
-    """
+    """Show the keys of configurations, and of `tabular`, with PATTERN in their name or meaning."""
     from purejax_sc.config import reference
 
     found = reference.matching(pattern)
@@ -255,6 +248,8 @@ def main(args: Sequence[str] | None = None) -> int:
     except Stopped as error:
         return fail(error.format_message(), error.status)
     except click.ClickException as error:
-        hint = " Settings are written KEY=VALUE, without dashes." if isinstance(error, click.NoSuchOption) else ""
+        hint, taken = "", error.ctx.command.params if isinstance(error, click.NoSuchOption) and error.ctx else ()
+        if {"overrides", "settings"} & {parameter.name for parameter in taken}:
+            hint = " Settings are written KEY=VALUE, without dashes."
         return fail(f"{error.format_message()}{hint}", error.exit_code)
     return 0

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,43 +70,23 @@ def _numbers(context: Any, option: Any, text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words} - {0}))
 
 
-def search(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --simulations and the other options of a search, see `chosen_searches`."""
-    words = (
-        click.option(
-            "--simulations",
-            default="0",
-            show_default=True,
-            callback=_numbers,
-            help="Also act by search with this many simulations per action, as in 32 or 8,32,128.",
-        ),
-        click.option("--search", type=click.Choice(["muzero", "gumbel"]), help="Kind of search.  [default: muzero]"),
-        click.option(
-            "--search-temperature",
-            type=click.FloatRange(0),
-            help="Temperature T: search draws actions from weights^(1/T).  [default: 0, the best action]",
-        ),
-        click.option(
-            "--dynamics",
-            type=click.Choice(["model", "environment"]),
-            help="What search steps: the learned model, or the environment as a perfect one.  [default: model]",
-        ),
-    )
-    return reduce(lambda f, word: word(f), reversed(words), function)
+simulations = click.option(
+    "--simulations",
+    default="0",
+    show_default=True,
+    callback=_numbers,
+    help="Also act by search with this many simulations per action, as in 32 or 8,32,128.",
+)
 
 
-def chosen_searches(
-    simulations: tuple[int, ...],
-    search: str | None,
-    search_temperature: float | None,
-    dynamics: str | None,
-) -> tuple[Any, ...]:
-    """Return the `SearchOptions` of a command line. Options of a search are refused without one."""
-    if not simulations and (search, search_temperature, dynamics) != (None,) * 3:
+def chosen_searches(arguments: dict[str, Any]) -> tuple[Any, ...]:
+    """Take the options of a search out of the arguments of a command. Return its `SearchOptions`, by --simulations."""
+    numbers = arguments.pop("simulations")
+    fields = {"search": "kind", "search_temperature": "temperature", "dynamics": "dynamics"}
+    given = {field: arguments.pop(name) for name, field in fields.items()}
+    given = {field: value for field, value in given.items() if value is not None}
+    if given and not numbers:
         raise click.UsageError("options of a search need --simulations: add --simulations 50, or leave them out")
     from purejax_sc.agent.search import SearchOptions
 
-    kind: Any = search or "muzero"
-    steps: Any = dynamics or "model"
-    temperature = search_temperature or 0.0
-    return tuple(SearchOptions(number, kind, None, temperature, steps) for number in simulations)
+    return tuple(SearchOptions(number, **given) for number in numbers)

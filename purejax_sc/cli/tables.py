@@ -89,8 +89,6 @@ def print_imagination(report: dict[str, Any], meanings: dict[str, str]) -> None:
     click.echo(f"means over {report['steps']} steps of {report['envs']} environments")
     if report["two_player"]:
         click.echo("the agent plays both sides: values count for the player to move, rewards for the one who moved")
-    if report["depth"] > report["trained_depth"]:
-        click.echo(f"in training the model was unrolled {report['trained_depth']} steps")
 
 
 def print_match(report: dict[str, Any]) -> None:
@@ -129,16 +127,15 @@ def print_settings(settings: Sequence[dict[str, Any]]) -> None:
 
 def print_summary(summary: dict[str, Any], out: Path) -> None:
     """Print the result of a run and its files."""
-    print_table(
-        [
-            ("final return", _estimate(summary["return"])),
-            ("IQM", _estimate(summary["return"], "iqm")),
-            ("speed", f"{summary['env_steps_per_second']:,.0f} env steps/s"),
-            ("compile, run", f"{summary['compile_seconds']:.1f} s, {summary['run_seconds']:.1f} s"),
-            ("files", str(out)),
-            ("look", shlex.join(["tensorboard", "--logdir", str(out.parent)])),
-        ]
-    )
+    rows = {
+        "final return": _estimate(summary["return"]),
+        "IQM": _estimate(summary["return"], "iqm"),
+        "speed": f"{summary['env_steps_per_second']:,.0f} env steps/s",
+        "compile, run": f"{summary['compile_seconds']:.1f} s, {summary['run_seconds']:.1f} s",
+        "files": str(out),
+        "look": shlex.join(["tensorboard", "--logdir", str(out.parent)]),
+    }
+    print_table(list(rows.items()))
 
 
 def print_verdicts(verdicts: Sequence[Any]) -> None:

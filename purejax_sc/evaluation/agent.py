@@ -27,10 +27,8 @@ class Agent:
     Attributes:
       params: of the target network, which acted in training. They are the leaves of the agent, which is a pytree: a
         compiled function takes another agent of the same run without compiling again.
-      config: of the run.
-      model: the network as functions of parameters.
-      spec: of its observations and actions.
-      seed: of the agent in its run.
+      config, seed: of the run, and of the agent in it.
+      model: the network as functions of parameters.   spec: of its observations and actions.
 
     B environments act at once. docs/python.md plays an episode; `envs.episodes.play` plays many in one program.
     """

@@ -54,8 +54,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluate the agents of a run, or a shipped one, and return the report (`evaluate_agents`).
 
-    It is added to evaluation.json in `reports_of(directory)`, where earlier reports of other settings stay. Raises
-    RunError and ConfigError, before anything is written.
+    It is added to evaluation.json in `reports_of(directory)`. Raises RunError and ConfigError before it writes.
 
     image:     draw an episode of the first seed to this .gif or .png: greedy, or by the last search.
     overrides: KEY=VALUE of env_options, levels and atari, where the environment is to differ from that of training.

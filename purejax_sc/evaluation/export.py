@@ -13,10 +13,9 @@ from purejax_sc.runs.directory import write_config
 
 
 def export(directory: str | Path, out: Path, seed: int | None = None, say: Say = print) -> dict[str, Any]:
-    """Write the agent of one seed (None: the first) to the new directory `out`, which can play and be evaluated.
+    """Write the acting parameters of one seed (None: the first), in half precision, to the new directory `out`.
 
-    Only the parameters that act are kept, in half precision. Returns the seed, and the bytes that its file takes.
-    Raises RunError, and then leaves no directory.
+    Returns the seed, and the bytes that its file takes. Raises RunError, and then leaves no directory.
     """
     agents = load_agents(directory, say)
     row = row_of(seed, agents.seeds, directory)

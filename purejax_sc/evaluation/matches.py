@@ -101,9 +101,8 @@ def write_match(
 def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda text: None) -> dict[str, Any]:
     """Let every pair of entrants play `options.games`, or one more if that is odd, spread over their seeds.
 
-    Returns `pairs`, with wins, draws and losses of the first and its score, whose interval is over the meetings of two
-    seeds, or over the games of an only meeting; and `elo`, see `rate`, ready for JSON. Raises RunError if two entrants
-    are called alike, or if they play different games.
+    Returns `pairs`, see `_summarise_pair`, and `elo`, see `rate`, ready for JSON. Raises RunError if two entrants have
+    the same name, or play different games.
     """
     if len(names) == 1:
         raise RunError("one run alone cannot play a match: give another directory, `random`, or --opponent")

@@ -225,7 +225,6 @@ def imagine_run(
     return {
         "env": config.env,
         "agent": agents.seeds[row],
-        "trained_depth": config.muesli.unroll,
         **options._asdict(),
         "two_player": env.spec.two_player,
         "by_k": {name: [as_number(x) for x in by_k[name].tolist()] for name in COLUMNS},

@@ -76,7 +76,7 @@ def search_player(config: Config, model: Model, env: Env, options: SearchOptions
 
 
 def make_real_search(config: Config, model: Model, env: Env, options: SearchOptions) -> RealSearch:
-    """Build a search from real states over what `options.dynamics` says. Raises ValueError as `make_plan` does."""
+    """Build a search from real states over `options.dynamics`. Raises ValueError as `make_plan` does."""
     if options.dynamics == "model":
         over_model = searching.make_search(model, env.spec, options, config.muesli.unroll)
         return lambda params, e, legal, node, key: over_model(params, e, legal, key, config.hyper.discount)

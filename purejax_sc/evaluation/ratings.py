@@ -15,8 +15,8 @@ ELO = 400 / np.log(10)  # points of a factor e in the odds
 def rate(names: Sequence[str], pairs: Sequence[dict[str, Any]], seed: int = 0) -> list[dict[str, Any]]:
     """Compute Elo ratings, the best first, relative to the mean of all; with 90% intervals over resampled games.
 
-    The likeliest strengths of the Bradley-Terry model, a draw being half a win. Each pair has one draw more than it
-    played, so that whoever won everything still has a rating.
+    The likeliest strengths of the Bradley-Terry model. A draw is half a win; each pair has one more than it played, so
+    that ratings are finite.
     """
     index = {name: i for i, name in enumerate(names)}
     who = np.array([(index[pair["first"]], index[pair["second"]]) for pair in pairs])

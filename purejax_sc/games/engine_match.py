@@ -21,7 +21,6 @@ from purejax_sc.types import PRNG, Array, Params
 
 FOLDER = "games"  # of their records
 MOVES_PER_POINT = 4  # of a game; then the board is scored as it is
-PLAYED_OUT = ("passes", "limit")
 NO_MOVE = -1
 
 
@@ -88,7 +87,7 @@ def to_sgf(game: Game, size: int, agent: str, engine: str) -> str:
     """Return the game as SGF."""
     names = (agent, engine) if game.colour == 0 else (engine, agent)
     resigned = f"{'BW'[game.colour]}+R" if game.won else "Void"
-    result = game.score if game.ended in PLAYED_OUT else resigned
+    result = game.score if game.ended in ("passes", "limit") else resigned
     return sgf(size, GO_KOMI, game.moves, *names, result)
 
 

@@ -56,8 +56,7 @@ class TerminalGame:
 
     def __init__(self, game: GamePlayer, names: list[str]) -> None:
         self.game, self.names = game, names
-        self._falls = names[0].isdigit()
-        self._draw, self._sides = (draw_columns, "●○") if self._falls else (draw, "XO")
+        self._draw, self._sides = (draw_columns, "●○") if names[0].isdigit() else (draw, "XO")
 
     def run(self, person: int, ask: Ask, say: Say) -> None:
         """Play until the game is over or the person quits. person: 0 moves first, 1 second."""
@@ -79,8 +78,6 @@ class TerminalGame:
 
     def _do(self, word: str, person: int, say: Say) -> None:
         """Carry out what the person says: a move, `undo` or `help`."""
-        if self._falls and len(word) == 1 and word.upper() in COLUMNS[: len(self.names)]:
-            word = self.names[COLUMNS.index(word.upper())]
         legal = [name for name, legal in zip(self.names, self.game.legal(), strict=True) if legal]
         if word == "undo":
             while self.game.undo() and self.game.turn != person:

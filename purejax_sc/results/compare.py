@@ -53,8 +53,7 @@ class Comparison(NamedTuple):
 def plot(arguments: Sequence[str], out: Path) -> Comparison:
     """Compare the runs `DIR` or `LABEL=DIR`, draw them into `out` and write the table beside it, as .csv.
 
-    The suffix of `out` is a file format of matplotlib. Files that this command did not write are never replaced.
-    Raises RunError before it writes anything.
+    Files that this command did not write are never replaced. Raises RunError before it writes anything.
     """
     form, table = out.suffix.removeprefix(".").lower(), out.with_suffix(".csv")
     for path in (out, table):

@@ -1,8 +1,7 @@
 """Aggregates over seeds: the interquartile mean, the probability of improvement and bootstrap intervals.
 
 Arrays have seeds as their leading axis. Seeds of one method on several environments are several arrays, the strata.
-The statistics and the stratified bootstrap are those of Agarwal et al. (2021), "Deep reinforcement learning at the
-edge of the statistical precipice".
+Statistics and bootstrap are those of Agarwal et al. (2021), "Deep RL at the edge of the statistical precipice".
 """
 
 from collections.abc import Callable, Sequence
@@ -49,8 +48,7 @@ def stratified_interval(
 ) -> Interval | None:
     """Percentile bootstrap interval of a statistic of several strata, each resampled within itself.
 
-    Not BCa, whose jackknife is undefined when all seeds agree (a solved game) and noisy for a trimmed mean of a few.
-
+    Not BCa, whose jackknife is undefined when all seeds agree (a solved game).
     strata: [seeds, ...] each; finite. Returns (low, high), each [...]; None where a stratum has fewer than two seeds.
     """
     if min(len(x) for x in strata) < 2:
@@ -69,21 +67,18 @@ def student_interval(x: np.ndarray) -> Interval | None:
     """Student's t interval of the mean over seeds [seeds, ...]: mean +- t s / sqrt(n), as in the paper's figures."""
     if len(x) < 2:
         return None
-    with np.errstate(invalid="ignore"):
-        centre, error = np.mean(x, axis=0), np.std(x, axis=0, ddof=1) / np.sqrt(len(x))
-    from scipy.stats import t  # which takes a second to load, and is needed for tables only
+    from scipy import stats  # which takes a second to load, and is needed for tables only
 
-    width = t.ppf(0.5 + CONFIDENCE / 2.0, len(x) - 1) * error
-    return centre - width, centre + width
+    with np.errstate(invalid="ignore"):
+        width = stats.t.ppf(0.5 + CONFIDENCE / 2.0, len(x) - 1) * stats.sem(x)
+        return np.mean(x, axis=0) - width, np.mean(x, axis=0) + width
 
 
 def median_interval(x: np.ndarray) -> Interval | None:
-    """Interval of the median over seeds between two of their values, whatever they are distributed as.
+    """Distribution-free interval of the median: the j-th smallest and j-th largest of n values [seeds, ...].
 
-    The median lies between the j-th smallest and the j-th largest of n values but with probability 2 P(B < j), B
-    binomial of n trials at 1/2 (David and Nagaraja 2003, "Order statistics", section 7.1).
-
-    x: [seeds, ...]; NaN counts as larger than all numbers. None for fewer than 5 seeds at 90%.
+    It misses the median with probability 2 P(B < j), B binomial of n trials at 1/2 (David and Nagaraja 2003, "Order
+    statistics", section 7.1). NaN counts as larger than all numbers. None for fewer than 5 seeds at 90%.
     """
     from scipy.stats import binom
 

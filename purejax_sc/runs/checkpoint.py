@@ -103,15 +103,10 @@ def set_aside(out: Path, done: int) -> None:
 
 
 def restore(
-    runs: Sequence[Run],
-    facts: Sequence[Facts],
-    shapes: AnyState,
-    fresh: Callable[[], AnyState],
-    say: Say,
+    runs: Sequence[Run], facts: Sequence[Facts], shapes: AnyState, fresh: Callable[[], AnyState], say: Say
 ) -> AnyState:
-    """Read the states of runs that are rows of one program, onto its devices.
+    """Read the states of runs that are rows of one program, onto its devices. facts: of `find`.
 
-    facts:  of `find`.
     shapes: of the program's states, with their shardings. Rows beyond those of the runs only fill up devices.
     fresh:  makes new states, for a replay that was not stored.
     """
@@ -223,14 +218,12 @@ def _digests(step: Path, names: Sequence[str]) -> dict[str, str]:
         return dict(zip(names, pool.map(of_file, names), strict=True))
 
 
-# Typed random keys are stored as the integers that they consist of
-
-
 def _is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _without_key(x: Any) -> Any:
+    """Return a typed random key as the integers that it consists of."""
     return jax.random.key_data(x) if _is_key(x) else x
 
 

@@ -52,11 +52,9 @@ class Results(NamedTuple):
 
 @contextmanager
 def directory(out: Path, resume: bool, mark: str) -> Iterator[None]:
-    """Context manager: lock a directory for many runs. An error before the first run leaves none.
+    """Context manager: lock a directory for many runs. An error before the first run leaves none. Raises RunError.
 
     resume: accept one that exists.   mark: the file or folder that every such directory has.
-
-    Raises RunError.
     """
     fresh = is_free(out)
 
@@ -172,12 +170,9 @@ def _found(out: Path, arm: Arm) -> dict[tuple[int, ...], Path]:
 
 def _together(seeds: set[int]) -> list[tuple[int, ...]]:
     """Split seeds into ranges without gaps."""
-    ranges: list[list[int]] = []
-    for seed in sorted(seeds):
-        if not ranges or ranges[-1][-1] != seed - 1:
-            ranges.append([])
-        ranges[-1].append(seed)
-    return [tuple(group) for group in ranges]
+    firsts = sorted(seed for seed in seeds if seed - 1 not in seeds)
+    lasts = sorted(seed for seed in seeds if seed + 1 not in seeds)
+    return [tuple(range(first, last + 1)) for first, last in zip(firsts, lasts, strict=True)]
 
 
 def _program(out: Path) -> tuple[Path, ...]:

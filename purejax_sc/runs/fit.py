@@ -310,9 +310,6 @@ def _check_finite(work: _Work, point: Point, states: AnyState) -> None:
             )
 
 
-# Which runs are rows of one compiled program
-
-
 def program_of(config: Config) -> Config:
     """Return what the rows of a program share: the configuration without a seed and without what may be traced."""
     return _with_update(config.model_copy(update={"seed": 0}), "direct", Hyper())

@@ -22,15 +22,6 @@ from purejax_sc.training.compiled import Point
 METRICS_SECONDS = 1.0  # metrics.csv is written whole, and no more often than this
 PLOT_SECONDS = 60.0
 FIXED = ("seed", "update", "env_steps", "wall_time")  # columns before the metrics
-# Prefixes of metrics, and the group in which TensorBoard shows them.
-GROUPS = (
-    (("episode", "result"), "episodes"),
-    (("loss",), "losses"),
-    (("value_", "root_gap", "sigma"), "values"),
-    (("sc_",), "self-consistency"),
-    (("entropy", "kl_", "adv_clipped", "rho"), "policy"),
-    (("grad_norm", "learning_rate"), "gradients"),
-)
 
 
 class TensorBoard:
@@ -186,9 +177,8 @@ class RunLog:
 
 
 def tag(name: str) -> str:
-    """Return a metric's name after that of its group."""
-    group = next((group for begins, group in GROUPS if name.startswith(begins)), "other")
-    return f"{group}/{name}"
+    """Return a metric's name after that of its group, its first word, as in loss/loss_value."""
+    return f"{name.partition('_')[0]}/{name}"
 
 
 def _cell(name: str, value: float) -> str:

@@ -1,8 +1,4 @@
-"""Sweeps: every combination of settings, times seeds. Each setting is an arm of `experiments`.
-
-All combinations of `hyper` and `sc.update` are traced, hence one compiled program; each combination of other settings
-is one more.
-"""
+"""Sweeps: every combination of settings, times seeds. Each setting is an arm of `experiments`."""
 
 import itertools
 import json

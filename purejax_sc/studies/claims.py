@@ -72,6 +72,6 @@ def _mean(claim: Claim, env: str, strata: Sequence[np.ndarray]) -> Verdict:
 
 
 def _median(claim: Claim, env: str, pair: np.ndarray) -> Verdict:
-    """With the interval between order statistics, which is without end for fewer than five seeds."""
+    """With the interval between order statistics, infinite for fewer than five seeds."""
     low, high = statistics.median_interval(pair) or (-np.inf, np.inf)
     return Verdict(claim, env, len(pair), float(np.median(pair)), float(low), float(high))

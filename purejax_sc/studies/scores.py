@@ -14,14 +14,11 @@ from purejax_sc.evaluation.matches import MatchOptions
 from purejax_sc.games import engine_match
 from purejax_sc.results.compare import Task, areas, final_returns_on
 from purejax_sc.results.files import Say, replace_file
-from purejax_sc.results.statistics import iqm
 from purejax_sc.runs.experiments import Results
 from purejax_sc.studies.study_file import GamesFile
 from purejax_sc.tabular import study as tabular
 
 Scores = dict[str, dict[str, dict[str, dict[int, float]]]]  # environment -> arm -> metric -> seed -> value
-# of human-normalised scores, over games
-AGGREGATES: dict[str, Any] = {"median": np.median, "mean": np.mean, "iqm": iqm}
 GAMES = "games.json"  # in a run directory: shares of wins of its agents
 
 
@@ -44,9 +41,9 @@ def human_normalised(game: str, score: np.ndarray | float) -> Any:
 
 
 def add_human(scores: Scores) -> None:
-    """Add `human`, the human-normalised final score, to each game, and aggregates over the games that all arms have.
+    """Add `human`, the human-normalised final score, to each game, and its median over the games that all arms have.
 
-    The aggregates are an environment `all games`, with the seeds that an arm has in each of them.
+    The median is of an environment `all games`, for the seeds that an arm has in each of them.
     """
     games = [env for env in scores if env in SCORES]
     for game in games:
@@ -57,10 +54,8 @@ def add_human(scores: Scores) -> None:
     for arm in arms if shared else ():
         rows = [scores[game][arm]["human"] for game in shared]
         seeds = sorted(set.intersection(*map(set, rows)))
-        scores.setdefault("all games", {})[arm] = {
-            f"human_{name}": {seed: float(reduce(np.array([row[seed] for row in rows]))) for seed in seeds}
-            for name, reduce in AGGREGATES.items()
-        }
+        medians = {seed: float(np.median([row[seed] for row in rows])) for seed in seeds}
+        scores.setdefault("all games", {})[arm] = {"human_median": medians}
 
 
 def play(reached: Results, asked: GamesFile, say: Say) -> None:

@@ -36,16 +36,12 @@ class Findings(NamedTuple):
 def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | None = None) -> Findings:
     """Do what is missing of a study in the directory `out`, and write its report there after every program.
 
-    address: of a Dask cluster whose workers do the programs; None does them here, one after the other.
-
-    A program that fails does not stop the others. Raises ConfigError and RunError before anything is begun, and
-    KeyboardInterrupt when the process is asked to stop; the same call resumes.
+    address: of a Dask cluster whose workers do the programs; None does them here, one after the other. A failure does
+    not stop the others. Raises ConfigError and RunError before anything is begun, and KeyboardInterrupt on a signal;
+    the same call resumes.
     """
     arms = [Arm(f"{env}/{arm}", config) for env, row in study.configs.items() for arm, config in row.items()]
-    with (
-        cluster.connect(address) if address else nullcontext() as client,
-        experiments.directory(out, True, NOTE),
-    ):
+    with cluster.connect(address) if address else nullcontext() as client, experiments.directory(out, True, NOTE):
         jobs = experiments.plan(out, arms, study.seeds, session)
         replace_file(out / NOTE, _note(study, session.command))
         failed: dict[str, str] = {}

@@ -159,10 +159,6 @@ def _chosen(kind: str, known: Mapping[str, Any], wanted: Sequence[str] | None) -
 
 
 def _config(text: str, words: str) -> Config:
-    """The configuration of an arm, from the words of an environment and its own. Raises ConfigError.
-
-    A setting of the arm that has no effect is refused: it would be another arm again. Settings of the environment may
-    have none in the baseline.
-    """
+    """Load the configuration of an arm, whose own words must have an effect. Raises ConfigError."""
     name, *settings = text.split() or [""]
     return override(load(name, settings, strict=False), words.split())

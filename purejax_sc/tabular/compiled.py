@@ -106,14 +106,12 @@ def measure(tables: Tables, world: World, variant: Variant, control: bool) -> di
     """Compute the metrics of one replica. In control, the learned value is compared with that of the current policy.
 
     relative_error: mean over states of |v_pi - v| / |v_pi|.   ratio_error: sum |v_pi - v| / sum |v_pi|.
-    policy_value, greedy_value: mean over states of v_pi / v* for the eps-greedy and for the greedy policy.
+    policy_value: mean over states of v_pi / v* of the eps-greedy policy.
     """
     values, v_true = {}, world.v_true
     if control:
         v_true = mdp.policy_values(world.mdp, learner.act(tables, world.pi, variant, control), variant.discount)
-        greedy = learner.act(tables, world.pi, variant._replace(epsilon=0.0), control)
         values["policy_value"] = jnp.mean(v_true / world.v_star)
-        values["greedy_value"] = jnp.mean(mdp.policy_values(world.mdp, greedy, variant.discount) / world.v_star)
     error = jnp.abs(v_true - tables.v)
     values["relative_error"] = jnp.mean(error / jnp.abs(v_true))
     values["ratio_error"] = jnp.sum(error) / jnp.sum(jnp.abs(v_true))
@@ -133,15 +131,15 @@ def run(
     num_seeds: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Curves:
-    """Run variants [V] on seeds `options.seed`, `options.seed` + 1, ... and keep every `options.log_every`-th point.
+    """Run variants [V] on seeds from `options.seed` upwards, spread over as many devices as divide their number.
 
-    Seeds are spread over as many of the local devices as divide their number. Raises ConfigError.
-    progress: called with the number of finished iterations after each log point.
+    progress: called with the number of finished iterations after each log point. Raises ConfigError.
     """
     keys = jnp.stack([jax.random.key(options.seed + i, impl=PRNG) for i in range(num_seeds)])
     begin = time.perf_counter()
     world = make_worlds(keys, options.states, options.actions, options.discount)
-    first, chunk, observe = _programs(options, options.static(control), num_seeds)
+    static = Static(control, options.num_terms, options.ve_target)
+    first, chunk, observe = _programs(options, static, num_seeds)
     first = memory.compiled(first, (world, variants), "the number of seeds, of methods or of states")
     tables, shared = first(world, variants), _over_devices(world, num_seeds)
     points = [jax.device_get(observe(tables, world, variants))]

@@ -20,14 +20,10 @@ TITLE = {"evaluation": "Evaluation", "control": "Control"}
 
 def draw_figures(results: Sequence[TaskResult]) -> dict[str, bytes]:
     """Return file name -> PNG of the figures of some tasks."""
-    images = {}
-    noise = {result.methods[0].task: result for result in results}.get("noise")
-    learning = [result for result in results if result is not noise]
-    if learning:
-        images["figure2a.png"] = draw_curves(learning)
-    if noise:
-        images["figure5.png"] = draw_noise(noise)
-    return images
+    by_task = {result.methods[0].task: result for result in results}
+    noise = by_task.pop("noise", None)
+    images = {"figure2a.png": draw_curves(list(by_task.values()))} if by_task else {}
+    return images | ({"figure5.png": draw_noise(noise)} if noise else {})
 
 
 def draw_curves(results: Sequence[TaskResult]) -> bytes:

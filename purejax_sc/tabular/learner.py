@@ -77,9 +77,8 @@ def make_draw(key: Key, batch: int, num_states: int) -> Draw:
 
 
 def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array) -> Batch:
-    """Return B transitions under pi [S, A] from uniform states.
+    """Return B transitions under pi [S, A] from uniform states, which cannot get stuck in an absorbing one.
 
-    The paper does not say where transitions start. Uniform states cannot get stuck in an absorbing one.
     cdf: [S, A, S] of the MDP, see `mdp.cumulative`.   rewards: [S, A].
     """
     cdf_a = jnp.cumsum(pi, axis=-1)[:, :-1]

@@ -52,10 +52,9 @@ def action_values(probs: Array, r: Array, v: Array, discount: Scalar) -> Array:
 
 
 def policy_values(mdp: Mdp, pi: Array, discount: Scalar) -> Array:
-    """Solve (I - discount P_pi) v = r_pi for v_pi [S] by Gauss-Jordan elimination.
+    """Solve (I - discount P_pi) v = r_pi for v_pi [S] by Gauss-Jordan elimination, without pivoting.
 
-    The matrix is diagonally dominant and needs no pivoting. Two batched calls of `jnp.linalg.solve` in one program can
-    deadlock on XLA's CPU thread pool.
+    Two batched calls of `jnp.linalg.solve` in one program can deadlock on XLA's CPU thread pool.
     """
     P_pi = jnp.einsum("sa,sat->st", pi, mdp.P)
     r_pi = jnp.sum(pi * mdp.R, axis=-1)

@@ -9,7 +9,7 @@ from pydantic import Field
 from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read, split_words
 from purejax_sc.config.errors import explain, quote
 from purejax_sc.config.sections import UPDATES, names_row, row
-from purejax_sc.tabular.learner import Static, Variant
+from purejax_sc.tabular.learner import Variant
 from purejax_sc.types import Gates
 
 ModelKind = Literal["mle", "ve"]
@@ -77,10 +77,6 @@ class TabularOptions(Section):
     def num_terms(self) -> int:
         """Squared errors per start state."""
         return self.unroll + (self.terms == "K+1")
-
-    def static(self, control: bool) -> Static:
-        """Choices that shape the program of a task."""
-        return Static(control, self.num_terms, self.ve_target)
 
 
 def parse(overrides: Iterable[str]) -> TabularOptions:

@@ -29,7 +29,7 @@ VALUE_SIGMAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 # metrics in which methods are compared, the most important first; True: higher is better
 SCORES = {
     "evaluation": {"relative_error": False, "ratio_error": False},
-    "control": {"policy_value": True, "greedy_value": True},
+    "control": {"policy_value": True},
     "noise": {"relative_error": False, "ratio_error": False},
 }
 JUDGED = {"evaluation": "auc", "control": "final", "noise": "auc"}  # by which score
@@ -50,10 +50,9 @@ def run(
     say: Say = lambda text: None,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Run tasks and fill the new directory `out` with curves.csv, summary.json and figures.
+    """Run tasks, fill the new directory `out` with curves.csv, summary.json and figures, and return the summary.
 
-    Returns the contents of summary.json. overrides: KEY=VALUE words.   say: takes lines of progress.
-    Raises ConfigError and RunError; then nothing is overwritten.
+    overrides: KEY=VALUE words. Raises ConfigError and RunError; then nothing is overwritten.
     """
     options = parse(overrides)
     check(tasks, options, num_seeds)

@@ -54,7 +54,7 @@ def contents(root: Path) -> dict[Path, bytes | None]:
         ("train smoke sc.learning_rate=1e-3", "did you mean hyper.learning_rate=0.001?"),
         ("train smoke width=64", "did you mean network.width=64?"),
         ("train smoke --hyper.learning_rate 1e-3", "written KEY=VALUE, without dashes"),
-        ("train smoke --learning-rate=1e-3", "did you mean learning_rate=1e-3?"),
+        ("train smoke --learning-rate=1e-3", "written KEY=VALUE, without dashes"),
         ("train smoke train.num_envs=1e8", "train.num_envs=100000000: lower that"),
         ("train smoke train.num_envs=many", "train.num_envs='many'"),
         ("train smoke replay.capacity=64", "replay.capacity=128"),

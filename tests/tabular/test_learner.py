@@ -11,13 +11,7 @@ from helpers import tabular_references as references
 from purejax_sc.agent.consistency import UPDATES, Gates
 from purejax_sc.tabular import compiled, learner, mdp
 from purejax_sc.tabular.learner import Batch, Draw
-from purejax_sc.tabular.model import (
-    Induced,
-    Tables,
-    init_tables,
-    planning_loss,
-    tabular_model,
-)
+from purejax_sc.tabular.model import Induced, Tables, init_tables, planning_loss, tabular_model
 from purejax_sc.tabular.options import TabularOptions, variant
 from purejax_sc.types import Observation
 
@@ -185,7 +179,8 @@ def test_grounded_update_on_paper() -> None:
 def run_both(options, methods, control, iterations):
     """Run methods through `learner.iterate` and through the NumPy loops on the same data; yield tables [V, ...]."""
     key_mdp, key_tables, key_draws = jax.random.split(jax.random.key(3), 3)
-    numbers, static = [variant(options, *method, control) for method in methods], options.static(control)
+    numbers = [variant(options, *method, control) for method in methods]
+    static = learner.Static(control, options.num_terms, options.ve_target)
     pi = np.random.default_rng(0).dirichlet(np.ones(A), size=S)
 
     @jax.jit
