@@ -33,10 +33,7 @@ This page is made by `purejax-sc keys --markdown`.
 
 
 class Key(NamedTuple):
-    """A setting. name: dotted.   owner: what alone has it, a kind of network or TABULAR; else empty.
-
-    default: empty where there is none.   values: which it takes.
-    """
+    """A setting. name: dotted.   owner: a kind of network or TABULAR, or empty.   default: may be empty."""
 
     name: str
     owner: str

@@ -42,19 +42,15 @@ class Section(pydantic.BaseModel):
 
 
 class Needs(NamedTuple):
-    """Settings without which a field has no effect: at least one of them must be on.
-
-    keys: dotted names. One is on unless it is 0, false, null or none; one that is written as `KEY=null` is on if null.
-    """
+    """Settings of which one must be on for a field to have an effect: not 0, false, null or none; `KEY=null`: null."""
 
     keys: tuple[str, ...]
 
 
 def resolve(reference: str, like: Any = None) -> Any:
-    """The object that `module:name` refers to. Modules in the current directory count.
+    """Return the object that `module:name` refers to, also in the current directory. Raises ConfigError.
 
-    So a table of names can lie below the code that it names, and users can name code of their own. like: something
-    whose type it must have. Raises ConfigError.
+    like: something whose type it must have.
     """
     name, _, attribute = reference.partition(":")
     if str(Path.cwd()) not in sys.path:  # a console script does not look there by itself
@@ -225,10 +221,9 @@ class ScConfig(Section):
 
 
 class Family(NamedTuple):
-    """Environments of one adapter. module: of the adapter.
+    """Environments of one adapter. sections: of a configuration that only these have.   host: they run on the host.
 
-    sections: of the configuration that only these environments have.   host: do they run on the host?
-    rules: are there actions that are not always legal?
+    rules: some actions are not always legal.
     """
 
     module: str

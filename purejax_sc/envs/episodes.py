@@ -22,8 +22,8 @@ class Player(NamedTuple):
     """A policy in N environments at once.
 
     init: (N) -> memory, a tree of [N, ...].
-    act:  (environment states [N, ...], Observation [N, ...], memory, key) -> (action int32 [N], memory). It is called
-          at every step. When the other player is to move it may remember the observation; its action is ignored.
+    act:  (environment states [N, ...], Observation [N, ...], memory, key) -> (action int32 [N], memory), at every step.
+          When the other player is to move, the action is ignored.
     """
 
     init: Callable[[int], Tree]

@@ -31,7 +31,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     parts = kind_of(config.network.kind).make(config.network, seen)
     heads = _make_heads(parts, spec.num_actions, config.muesli)
     decoder = _make_decoder(parts, config, seen)
-    # Typed loosely: flax's type of `apply` allows for mutable collections, which these modules do not have.
+    # typed loosely: flax's `apply` may also return mutable collections
     encoder: Callable[..., Any] = parts.encoder.apply
     dynamics: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = heads.policy.apply

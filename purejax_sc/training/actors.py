@@ -30,10 +30,9 @@ MakeEnvs = Callable[[int, int], HostEnvs]  # (number of environments, seed)
 class Block(NamedTuple):
     """Experience of an actor after T steps of its B environments.
 
-    rows:     Sequence of NumPy arrays, batch-major, in the form of `stacked`.
+    rows: Sequence of NumPy arrays, batch-major, in the form of `stacked`.   updates: of the parameters that acted.
     episodes: the float64 sums that are logged, by name.   returns: of the episodes that ended, in that order.
-    updates:  how often the parameters that acted had been updated.
-    waited:   share of its time that the actor spent waiting for room in the queue.
+    waited: share of its time that the actor waited for room in the queue.
     """
 
     rows: Sequence

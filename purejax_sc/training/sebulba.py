@@ -71,14 +71,12 @@ class Driver:
     """Host driver of one run: compiled functions, actors, and the replay."""
 
     def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs, layout: Layout) -> None:
-        """Build the parts of a run. Nothing runs and nothing is written yet.
+        """Build the parts of a run. Raises ConfigError: a network or a replay that does not fit.
 
         Args:
           spec:      of the environments: obs_shape is that of one frame.
           make_envs: makes an actor's environments, in the actor's thread.
           layout:    the learner's devices: `train.data_shards` of them.
-
-        Raises ConfigError: a network that does not fit, a replay that does not fit in memory.
         """
         seen = stacked_spec(spec, config.atari.stack)
         self._config, self._spec, self._make_envs, self._layout = config, spec, make_envs, layout

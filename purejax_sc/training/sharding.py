@@ -29,10 +29,7 @@ SEED, DATA = "seed", "data"
 
 
 class Layout(NamedTuple):
-    """Placement of a run. mesh: [seed, data] devices.   placement: of the seeds within a device.
-
-    rows: seeds in memory, the `wanted` ones first; the others fill up the devices and are never looked at.
-    """
+    """Placement of a run. mesh: [seed, data] devices.   rows: seeds in memory, the `wanted` first, then fillers."""
 
     mesh: Mesh
     placement: Placement
@@ -65,8 +62,7 @@ def make_layout(
 ) -> Layout:
     """Spread seeds over as many devices as finish soonest, `data_shards` devices for each group of seeds.
 
-    Only the first `num_devices` are used; None is all of them. Raises ConfigError if there are fewer than
-    `data_shards`, or if a process would be left without a part of the run.
+    num_devices: None for all. Raises ConfigError if there are fewer than `data_shards`, or a process without a part.
     """
     devices = jax.devices()[:num_devices]
     groups = len(devices) // data_shards
