@@ -102,10 +102,8 @@ class Sequence(NamedTuple):
 
 
 class EpisodeStats(NamedTuple):
-    """Episodes that ended at a step. Sums over rows; divide by `count`.
-
-    count: float32, episodes that ended.   return_sum: float32, their undiscounted returns.
-    length_sum: float32, their lengths in steps.   metric_sums: float32, what `Step.metrics` said at their ends.
+    """float32 sums over the `count` episodes that ended at a step: undiscounted returns, lengths in steps, and what
+    `Step.metrics` said at their ends.
     """
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, which nobody needs of sums

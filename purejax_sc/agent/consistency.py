@@ -29,10 +29,7 @@ UPDATES = {
 
 
 class Rollout(NamedTuple):
-    """K imagined steps from M roots.
-
-    z: [K + 1, M, ...].   reward: [K, M] raw.   action: [K, M, A].   rho: [K, M] pi / mu, no gradient.
-    """
+    """K imagined steps. z: [K + 1, M, ...].   reward: [K, M] raw.   action: [K, M, A].   rho: [K, M], no gradient."""
 
     z: Array
     reward: Array

@@ -158,10 +158,7 @@ def count_masks(masks: Tree, axis: str | None = None) -> Tree:
 
 
 def masked_mean(x: Array, mask: Array, size: Array | None = None) -> Array:
-    """Average x over the entries where mask (bool or 0/1, same shape) holds; 0 where none does.
-
-    size: [] what the sum is divided by, the entries of this mask unless given.
-    """
+    """Average x over the entries of mask (bool or 0/1, same shape); 0 if there are none. size: [] their count."""
     chex.assert_equal_shape([x, mask])
     chex.assert_type(x, float)
     weight = mask.astype(x.dtype)

@@ -1,8 +1,4 @@
-"""Every key: its meaning, its default, and the values that it takes.
-
-Keys are those of configurations and the options of the tabular study. A meaning is the docstring below a field, which
-is its only place: `purejax-sc keys` and docs/keys.md show it.
-"""
+"""Every key of a configuration and option of the tabular study: its meaning, default and values, for `keys`."""
 
 import ast
 import inspect

@@ -48,10 +48,7 @@ class Needs(NamedTuple):
 
 
 def resolve(reference: str, like: Any = None) -> Any:
-    """Return the object that `module:name` refers to, also in the current directory. Raises ConfigError.
-
-    like: something whose type it must have.
-    """
+    """Return the object that `module:name` refers to, of the type of `like`. Raises ConfigError."""
     name, _, attribute = reference.partition(":")
     if str(Path.cwd()) not in sys.path:  # a console script does not look there by itself
         sys.path.append(str(Path.cwd()))
@@ -59,11 +56,9 @@ def resolve(reference: str, like: Any = None) -> Any:
         found = getattr(import_module(name), attribute)
     except Exception as error:  # of the user's own code, too
         reason = printable(f"{type(error).__name__}: {error}")
-        plain = isinstance(
-            error, ImportError | AttributeError | SyntaxError | ValueError
-        )  # which the reason tells whole
         line = f"{quote(reference)} cannot be imported ({reason}): mend or install it"
-        raise ConfigError(line) from (None if plain else error)
+        plain = ImportError | AttributeError | SyntaxError | ValueError  # which the reason tells whole
+        raise ConfigError(line) from (None if isinstance(error, plain) else error)
     form = type(like)
     if like is not None and not isinstance(found, form):
         raise ConfigError(
@@ -221,10 +216,7 @@ class ScConfig(Section):
 
 
 class Family(NamedTuple):
-    """Environments of one adapter. sections: of a configuration that only these have.   host: they run on the host.
-
-    rules: some actions are not always legal.
-    """
+    """Environments of one adapter. sections: only theirs.   host: run there.   rules: actions may be illegal."""
 
     module: str
     sections: tuple[str, ...] = ()

@@ -1,7 +1,6 @@
 """Neural networks: `make_model` turns a kind of network into the pure functions of `types.Model`.
 
-A kind is one file: its options, its modules, and a `parts.Kind` that the table `config.sections.KINDS` names. It builds
-`parts.Parts`: encoder, dynamics and heads. Everything else is shared.
+A kind is one file with its options, modules and a `parts.Kind`, and a row of `config.sections.KINDS`.
 """
 
 from collections.abc import Callable

@@ -32,10 +32,7 @@ MANY_IMAGES = 128
 
 
 def conv(features: int, kernel_size: tuple[int, int] = (3, 3), *, form: Form = "auto", **options: Any) -> nn.Conv:
-    """Build a `flax.linen.Conv` for images [M, H, W, C] that computes in this form.
-
-    form: `lax` for XLA's own, `matmul` by patches, `banded` by wider windows, `dense` by whole images, `auto`: fastest.
-    """
+    """Build a `flax.linen.Conv` for images [M, H, W, C] that computes in this form, see `FORMS`."""
 
     def convolve(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding, **_: Any) -> Array:
         return FORMS[form](x, kernel, strides, padding)  # flax's other arguments have their defaults
@@ -111,10 +108,7 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
 
 
 def dense_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
-    """Convolve by a product of whole images and the kernel spread into a matrix [H' W' features, H W C].
-
-    This copies nothing of x, but most of the matrix is zero: it pays on small boards.
-    """
+    """Convolve by a product of whole images and the kernel spread into a matrix [H' W' features, H W C], mostly 0."""
     pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
     # places[i, p, o]: entry i of the kernel meets row (column) p of the image for row (column) o of the output.
     across_rows, across_columns = map(_places, x.shape[1:3], kernel.shape[:2], strides, pads)

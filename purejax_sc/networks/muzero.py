@@ -36,10 +36,7 @@ def min_max(z: Array) -> Array:
 
 
 def board_norm() -> nn.LayerNorm:
-    """Build a layer norm over all of an example [M, H, W, C], with a scale and a bias per channel.
-
-    Statistics per point would amplify empty points; scales per point would undo the weight sharing.
-    """
+    """Build a layer norm over all of an example: statistics per point would amplify empty points."""
     return nn.LayerNorm(reduction_axes=(1, 2, 3), feature_axes=-1)
 
 
@@ -141,10 +138,7 @@ class PlaneDynamics(nn.Module):
 
 
 class ProjectedDynamics(nn.Module):
-    """Model with fewer planes than the encoder: a 1x1 convolution maps e [M, H, W, C] to them.
-
-    The encoder runs once per state, the model at every step, so planes of the encoder cost less.
-    """
+    """Model with fewer planes than the encoder, which runs less often. A 1x1 convolution maps e [M, H, W, C]."""
 
     planes: int
     blocks: int

@@ -1,7 +1,4 @@
-"""Actors of environments on the host: threads that play without end and hand blocks of sequences to the learner.
-
-Frames travel one by one and are stacked where a network sees them.
-"""
+"""Actors of environments on the host: threads that play without end and hand blocks of sequences to the learner."""
 
 import queue
 import threading

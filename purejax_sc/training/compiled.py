@@ -80,9 +80,7 @@ def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int
 
 
 def log_metrics(metrics: dict[str, Any], n: int, num_rows: int) -> dict[str, np.ndarray]:
-    """Order the metrics of a chunk of n iterations, of the first rows of the program: means of episodes and their count,
-    the terms of the loss, the loss, the rest.
-    """
+    """Order the metrics of n iterations, of the first rows: episodes, terms of the loss, the loss, the rest."""
     metrics = {name: values[:num_rows] for name, values in jax.device_get(metrics).items()}
     count = metrics["episode_count"]
     some = np.where(count > 0, count, np.nan)

@@ -46,10 +46,7 @@ Update = Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Key,
 
 
 def make_update(config: Config, learner: Learner, layout: Layout) -> Update:
-    """update(state [1, ...], rows, key [1], hyper) -> (state, next key, metrics): one `learner.update`.
-
-    rows: [B, ...] in the form that `stacked` reads; the learner's devices share them.
-    """
+    """update(state [1, ...], rows [B, ...] as of `stacked`, key [1], hyper) -> (state, next key, metrics)."""
 
     def update(
         states: LearnerState, rows: Sequence, keys: Key, hyper: Hyper
@@ -103,10 +100,7 @@ class Driver:
         return f"the replay of {steps:,} steps takes {gib:.2f} GiB of main memory"
 
     def compile(self) -> Program:
-        """Compile the update and the acting of a run. States have one row.
-
-        Raises ConfigError if more memory is needed than is free.
-        """
+        """Compile the update and the acting of a run. Raises ConfigError if more memory is needed than is free."""
         start = time.perf_counter()
         row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
         # what lives on the learner's devices as shapes with shardings, the rest as arrays

@@ -157,10 +157,7 @@ def make_functions(trainer: Trainer, config: Config, layout: Layout) -> tuple[Ca
 def compile_program(
     trainer: Trainer, config: Config, seeds: Sequence[int], hypers: Sequence[Hyper], layout: Layout
 ) -> Program:
-    """Compile training for rows of seeds and their numbers. trainer: of `make_local_trainer`.
-
-    Raises ConfigError if the program needs more memory than is free.
-    """
+    """Compile training for seeds and their numbers. Raises ConfigError if more memory is needed than is free."""
     (init, chunk), rows = make_functions(trainer, config, layout), PartitionSpec(SEED)
     seed = put(layout, np.array(fill_rows(seeds, layout), np.int32), rows)
     hyper = jax.tree.map(lambda *x: np.array(x, np.float32), *fill_rows(hypers, layout))

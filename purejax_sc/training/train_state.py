@@ -50,10 +50,7 @@ def learn(
     hyper: Hyper,
     as_batch: Callable[[Sequence], Sequence],
 ) -> tuple[LearnerState, dict[str, Array]]:
-    """Update on every block of fresh rows, each joined by its share of replay; metrics are means over updates.
-
-    rows: batch-major. ring: a ReplayState of such rows. as_batch: what makes of rows a batch for the learner.
-    """
+    """Update on blocks of fresh rows (batch-major) and their share of replay; metrics are means over updates."""
 
     def update(state: LearnerState, x: tuple[Sequence, Key]) -> tuple[LearnerState, dict[str, Array]]:
         fresh, key = x

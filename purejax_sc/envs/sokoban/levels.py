@@ -229,10 +229,7 @@ def successors(position: Position, floor: Array) -> tuple[Position, Array]:
 
 
 def room_score(position: Position, targets: Array) -> Array:
-    """The paper's score, int32: swaps times the sum of the boxes' Manhattan distances from their own targets [4].
-
-    It is 0 while a box or the player stands on any target.
-    """
+    """Score int32: swaps times the boxes' Manhattan distances from their targets [4]; 0 if any is occupied."""
     occupied = jnp.append(position.boxes, position.player)
     on_target = jnp.any(occupied[:, None] == targets[None])
     rows = jnp.abs(position.boxes // SIZE - targets // SIZE)
