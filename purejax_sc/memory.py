@@ -1,8 +1,4 @@
-"""Memory: a run that does not fit is refused before it starts.
-
-A compiled program says how much it will take. On a CPU, memory is only found to be missing when it is used, and then
-the kernel kills the process without a word.
-"""
+"""Memory: a run that does not fit is refused before it starts. Otherwise the kernel would kill it on a CPU."""
 
 from typing import Any
 
@@ -14,10 +10,7 @@ GIB = 2**30
 
 
 def check(need: int, free: int, owner: str, cure: str) -> None:
-    """Raise ConfigError if something that needs so many bytes does not fit into those that its owner has free.
-
-    cure: what to lower.
-    """
+    """Raise ConfigError if more bytes are needed than the owner has free. cure: what to lower."""
     if need > free:
         raise ConfigError(
             f"out of memory: this takes {need / GIB:,.1f} GiB, and {owner} has {free / GIB:,.1f} GiB free: lower {cure}"
@@ -25,10 +18,7 @@ def check(need: int, free: int, owner: str, cure: str) -> None:
 
 
 def check_program(compiled: Any, device: Any, cure: str, others: int = 0) -> None:
-    """Raise ConfigError if a compiled program does not fit where it is to run.
-
-    device: one that it runs on; each of them takes as much.   others: bytes that are taken beside it.
-    """
+    """Raise ConfigError if a compiled program does not fit on its devices. others: bytes that are taken beside it."""
     import jax  # slow, and not needed for the rest
 
     shardings = jax.tree.leaves((compiled.input_shardings, compiled.output_shardings))

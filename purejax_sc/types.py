@@ -50,10 +50,9 @@ class Step(NamedTuple):
 class Env(NamedTuple):
     """One unbatched environment as pure functions. `step` never resets: the batched driver does.
 
-    init:      (key, shared) -> (state, step).   step: (key, state, action) -> (state, step).
-    make_shared: (key) -> shared, what all episodes share, such as levels that are too costly to make at each reset. Its
-               leaves have a leading axis, along which devices can share them; () if there is nothing.
-    refresh:   (key, shared) -> shared, between updates.
+    init: (key, shared) -> (state, step).   step: (key, state, action) -> (state, step).
+    make_shared: (key) -> shared, of all episodes, such as levels; leaves have a leading axis, which devices share.
+    refresh: (key, shared) -> shared, between updates.
     """
 
     spec: EnvSpec
@@ -71,9 +70,8 @@ class Observation(NamedTuple):
     prev_action: int32 [...] the action before this observation (0 at an episode start).
     prev_reward: float32 [...] the reward that came with this observation (0 at an episode start).
     first:       bool [...] this is the first observation of an episode: recurrent state is reset here.
-    valid:       bool [...] False on the final observation of a truncated episode. Such an entry is kept in
-                 the stream so that the step before it can bootstrap from it; its own action has no effect
-                 (the environment resets instead) and no loss has its root there.
+    valid:       bool [...] False on the final observation of a truncated episode, from which the step before
+                 bootstraps. Its own action has no effect, and no loss has its root there.
     """
 
     frame: Array
@@ -104,10 +102,8 @@ class Sequence(NamedTuple):
 
 
 class EpisodeStats(NamedTuple):
-    """Episodes that ended at a step. Sums over rows; divide by `count`.
-
-    count: float32, episodes that ended.   return_sum: float32, their undiscounted returns.
-    length_sum: float32, their lengths in steps.   metric_sums: float32, what `Step.metrics` said at their ends.
+    """float32 sums over the `count` episodes that ended at a step: undiscounted returns, lengths in steps, and what
+    `Step.metrics` said at their ends.
     """
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, which nobody needs of sums
@@ -117,12 +113,9 @@ class EpisodeStats(NamedTuple):
 
 
 class Params(NamedTuple):
-    """The network's parameters by part, so that gates and tests can name a part.
+    """Parameters by part. dynamics: start state, transition and decoder of the model.
 
-    encoder: representation, shared by the root heads and the model's start state.
-    dynamics: start state and transition of the model, and what shows observations from its states.
-    reward, value, policy: heads on imagined states (k >= 1). The policy's may say which actions are legal, too.
-    root_value, root_policy: heads on encoded real states (k = 0).
+    reward, value, policy: heads on imagined states (k >= 1).   root_value, root_policy: on encoded real states (k = 0).
     """
 
     encoder: Tree
@@ -135,11 +128,9 @@ class Params(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model of the world, its values and its policy as a tuple of pure functions.
+    """Model, values and policy as pure functions, each of the parameters of its parts. M is one flat batch axis.
 
-    Every function is given the parameters of the parts it needs and no others. M is one flat batch axis.
-    `e` is the encoding of a real state (`z_t^0` before the model), `z` a state of the model; both are single
-    arrays with leading axis M. Rewards and values leave as `out`, which `decode` turns into raw scalars [M].
+    `e` is the encoding of a real state, `z` a state of the model. Rewards and values leave as `out`, see `decode`.
 
     init:          (key) -> Params
     initial_carry: (batch size) -> tree of [B, ...], () if feed-forward
@@ -151,11 +142,9 @@ class Model(NamedTuple):
     value:         (value, z [M, ...]) -> out       policy:      (policy, z [M, ...]) -> logits [M, A]
     root_value:    (root_value, e [M, ...]) -> out  root_policy: (root_policy, e [M, ...]) -> logits [M, A]
     decode:        (out) -> float32 [M] raw reward or value; differentiable
-    reconstruct:   (dynamics, z [M, ...]) -> logits [M, ..., planes] of the bits of some of the observation's planes, or
-                   of a part of them; None where nothing is reconstructed
-    visible:       (frame [..., *obs_shape]) -> bool [..., planes], what has to be shown of them; None with that
-    rules:         (policy, z [M, ...]) -> (logits [M, A] as of `policy`, logits [M, A] that an action is legal), which
-                   share their work; None where nothing is said of what is legal
+    reconstruct:   (dynamics, z [M, ...]) -> logits [M, ..., planes] of bits of the observation, or None
+    visible:       (frame [..., *obs_shape]) -> bool [..., planes], the target of `reconstruct`, or None
+    rules:         (policy, z [M, ...]) -> (logits [M, A] of `policy`, logits [M, A] that an action is legal), or None
     """
 
     init: Callable[[Key], Params]
@@ -174,10 +163,9 @@ class Model(NamedTuple):
 
 
 class Gates(NamedTuple):
-    """Gradient gates of self-consistency, each in [0, 1]. Numbers may be traced.
+    """Gradient gates of self-consistency, in [0, 1], may be traced. target: through the bootstrapped return G.
 
-    target: through the bootstrapped return G.   value: into the parameters of the value that is compared with G.
-    model: through the imagined state of that value, into the model and the encoder.
+    value: into the parameters of the value compared with G.   model: through its state, into model and encoder.
     """
 
     target: Scalar
@@ -186,20 +174,16 @@ class Gates(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Debiased moving means, of what `losses.advantage_moments` gives.
-
-    nu: [3] running means.   decay_product: beta^n after n updates.
-    """
+    """Debiased moving means of `losses.advantage_moments`. nu: [3].   decay_product: beta^n after n updates."""
 
     nu: Array
     decay_product: Array
 
 
 class LearnerState(NamedTuple):
-    """All that an update reads and writes.
+    """State of an update. target: moving average of the parameters, which acts and makes all grounded targets.
 
-    params: online parameters.   target: their moving average, which acts and makes all grounded targets.
-    opt_state: Adam's.   moment: second moments of the advantages.   updates: int32, updates done.
+    moment: second moments of the advantages.   updates: int32, updates done.
     """
 
     params: Params

@@ -25,8 +25,7 @@ def auxiliary_loss(
     Args:
       z:     [(K + 1) * M, ...] model states at k = 0 .. K.   legal: [K * M, A] logits from `policy_and_legality`.
       live:  [K + 1, T, B] steps inside the episode.
-      asked: [K + 1, T, B] steps at which observations are reconstructed. They include those beyond the end of an
-             episode unless values go on there (N11), where model states may show anything.
+      asked: [K + 1, T, B] steps at which observations are reconstructed, also beyond ends unless values go on (N11).
     """
     loss = jnp.zeros(())
     metrics: Metrics = {}
@@ -93,10 +92,7 @@ def predicted_legal(logits: Array) -> Array:
 
 
 def policy_and_legality(model: Model, params: Params, z: Array) -> tuple[Array, Array | None]:
-    """Return policy logits [M, A] at model states z [M, ...], and logits [M, A] that an action is legal there.
-
-    The latter are None if the model does not predict legality (`model.rules` is None).
-    """
+    """Return policy logits [M, A] at model states z [M, ...], and logits [M, A] that an action is legal, or None."""
     return (model.policy(params.policy, z), None) if model.rules is None else model.rules(params.policy, z)
 
 
@@ -110,9 +106,8 @@ def follow_ends(reward: Array, masks: UnrollMasks, gamma: Scalar, terminal_value
     """Compute reward targets of an unroll and values beyond ends, by `muesli.terminal_value`. Arbitrary where masked.
 
     zero:    an episode ends by its last reward R; nothing is worth anything thereafter (Muesli).
-    outcome: the last reward is kept as a value. Values of absorbing states solve v = gamma v', and 0 + gamma v of the
-             first is R. In self-play, where gamma is negative, v is in turn the R of either player, as in MuZero's
-             board games: no value depends on where the model believes the end to be.
+    outcome: values of absorbing states solve v = gamma v', and gamma v of the first is R. In self-play gamma is
+             negative, so v is the R of either player in turn, as in MuZero's board games.
 
     Args:
       reward: [T, B].

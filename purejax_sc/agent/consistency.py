@@ -1,8 +1,7 @@
 """Self-consistency: updates that make a model and its values agree in imagination (Farquhar et al. 2021, section 3).
 
-Every update of the paper is one choice of where gradients flow (`UPDATES`), applied to one rollout (`imagine`) and
-one set of multi-step errors (`sc_errors`). Deep agents and the tabular study use the same functions on their own
-`Model`: a deep network takes one-hot actions, a tabular model takes the policy itself and returns expectations.
+Every update is one choice of where gradients flow (`UPDATES`), applied to one rollout (`imagine`) and one set of
+multi-step errors (`sc_errors`). A tabular `Model` takes the policy itself as the action, and returns expectations.
 """
 
 from collections.abc import Callable
@@ -30,10 +29,7 @@ UPDATES = {
 
 
 class Rollout(NamedTuple):
-    """K imagined steps from M roots.
-
-    z: [K + 1, M, ...].   reward: [K, M] raw.   action: [K, M, A].   rho: [K, M] pi / mu, no gradient.
-    """
+    """K imagined steps. z: [K + 1, M, ...].   reward: [K, M] raw.   action: [K, M, A].   rho: [K, M], no gradient."""
 
     z: Array
     reward: Array
@@ -68,7 +64,7 @@ def imagine(
 
 
 class ScErrors(NamedTuple):
-    """Predictions and targets of a self-consistency loss, gradients already gated. n terms, from k = 1 (0 with root).
+    """Gated predictions and targets of a self-consistency loss: n terms, from k = 1 (0 with root).
 
     prediction: [n, M, ...] outputs of the value head at z^k.   target: [n, M] raw returns G_{k:K}.
     end: [M, ...] output of the value head at z^K.   scale: [n] worth at z^k of a unit of value at z^K.
@@ -131,10 +127,9 @@ def sc_errors(
 def sc_distance(loss: str, model: Model, errors: ScErrors, atoms: np.ndarray) -> Array:
     """Compute l_v(G, v) per term and rollout [n, M] (L12). Gates are already in the arguments.
 
-    cross_entropy:  G as a number against the predicted distribution (the paper's words). Where the means agree its
-                    gradient still narrows the prediction.
-    distributional: KL from the model's own distribution of values at z^K, moved so that its mean is G. Vanishes, with
-                    its gradient, where the distributions agree.
+    cross_entropy:  G as a number (the paper's words). Its gradient narrows the prediction where the means agree.
+    distributional: KL from the distribution of values at z^K, moved to the mean G. Vanishes, with its gradient, where
+                    the distributions agree.
     """
     out, g = errors.prediction, errors.target
     if loss == "cross_entropy":
@@ -150,11 +145,10 @@ def sc_distance(loss: str, model: Model, errors: ScErrors, atoms: np.ndarray) ->
 
 
 class StartStates(NamedTuple):
-    """Facts about the M real states from which rollouts start.
+    """The M real states from which rollouts start. legal: bool [M, A].   epsilon: share of uniform actions.
 
-    legal: bool [M, A].   actions: int [K, M] taken there next, or only the first [1, M] unless a control replays them.
+    actions: int [K, M] taken there next, only the first [1, M] unless a control replays them.
     logits_mu: [K, M, A] of the policy that took them, None unless a control replays them.
-    epsilon: share of uniform actions.
     """
 
     legal: Array
@@ -164,10 +158,7 @@ class StartStates(NamedTuple):
 
 
 class Control(NamedTuple):
-    """Imagination policy. make: (StartStates) -> Mu.   replays: whether it takes the K real actions that followed.
-
-    Rollouts of one that replays start only where K real actions follow within the episode.
-    """
+    """Imagination policy. replays: take the K real actions that followed; rollouts start where an episode has them."""
 
     make: Callable[[StartStates], Mu]
     replays: bool = False
@@ -233,9 +224,8 @@ def _draw(key: Key, probs: Array, pi: Array) -> tuple[Array, Array]:
 
 
 def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
-    """Choose the indices [round(ratio * num_states)] of the states that rollouts start from (section 4.3, scaling).
-
-    Every state floor(ratio) times, and a random subset without replacement for the rest.
+    """Choose the indices [round(ratio * num_states)] of the states that rollouts start from (section 4.3, scaling):
+    every state floor(ratio) times, and a random subset for the rest.
     """
     assert ratio > 0, ratio
     whole, total = int(ratio), max(1, round(ratio * num_states))

@@ -85,10 +85,7 @@ def divergence(logits: Array, probs: Array) -> Array:
 def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Array:
     """Compute -rho adv log pi(a|s), with rho and adv constant (Muesli Eq. 9, importance weight outside the derivative).
 
-    Differentiating a clipped ratio instead would silence every action whose probability has grown.
-
-    Args:
-      logits: [..., A]; action: int [...]; rho: [...] the (clipped) ratio pi / mu; adv: [...] normalised advantage.
+    logits: [..., A]; action: int [...]; rho: [...] the (clipped) ratio pi / mu; adv: [...] normalised advantage.
     """
     chex.assert_equal_shape([action, rho, adv])
     chex.assert_equal_shape_prefix([action, logits], action.ndim)
@@ -101,8 +98,8 @@ def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Arr
 def advantage_moments(adv: Array, model_adv: Array, rho: Array, valid: Counted) -> Array:
     """Average [3] adv^2, model_adv adv and model_adv^2 over the roots [T, B] (N13).
 
-    adv: G - v of the action taken.   model_adv: q - E_pi[q] of it, by the model, whose error G - v does not share. So
-    the quotient of the last two is the slope by which model_adv predicts adv: 1 of a perfect model, 0 of noise.
+    adv: G - v of the action taken.   model_adv: q - E_pi[q] of it, by the model. The quotient of the last two is the
+    slope by which model_adv predicts adv: 1 of a perfect model, 0 of noise.
     """
     weight = jnp.minimum(1.0, rho)
     products = jnp.stack([adv**2, weight * model_adv * adv, weight * model_adv**2])
@@ -112,13 +109,8 @@ def advantage_moments(adv: Array, model_adv: Array, rho: Array, valid: Counted) 
 def cmpo_policy(log_prior: Array, adv: Array, clip: Scalar) -> Array:
     """Compute pi_CMPO(a|s) = pi_prior(a|s) exp(clip(adv, -c, c)) / z(s) over all actions (Muesli Eq. 10).
 
-    Args:
-      log_prior: [..., A] log-probabilities.
-      adv:       [..., A] (q(s, a) - v(s)) / sigma.
-      clip:      c > 0; the total variation distance to the prior is at most tanh(c / 2).
-
-    Returns:
-      [..., A] probabilities.
+    log_prior: [..., A] log-probabilities.   adv: [..., A] (q(s, a) - v(s)) / sigma.
+    clip: c > 0; the total variation distance to the prior is at most tanh(c / 2). Returns probabilities [..., A].
     """
     chex.assert_equal_shape([log_prior, adv])
     chex.assert_type([log_prior, adv], float)
@@ -130,11 +122,8 @@ def cmpo_sampled(actions: Array, adv: Array, num_actions: int, clip: Scalar) -> 
 
     w_i = exp(clip(adv_i, -c, c)); z_i = (1 + sum_{j != i} w_j) / N; action a_i gets weight w_i / (N z_i).
 
-    Args:
-      actions: int [N, ...] drawn from the prior; adv: [N, ...] their normalised advantages.
-
-    Returns:
-      [..., A] weights by action. Right in expectation; a single draw need not sum to 1.
+    actions: int [N, ...] drawn from the prior.   adv: [N, ...] normalised. Returns weights [..., A] by action, right in
+    expectation; those of a single draw need not sum to 1.
     """
     chex.assert_equal_shape([actions, adv])
     chex.assert_type([actions, adv], [int, float])

@@ -67,10 +67,7 @@ class Masks(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Regression targets of the grounded losses (no gradient).
-
-    policy: [T, B, A] pi_CMPO by action.   value: [T, B] raw.   adv: [T, B] (G - v) / sigma.
-    """
+    """Constant targets. policy: [T, B, A] pi_CMPO by action.   value: [T, B] raw.   adv: [T, B] (G - v) / sigma."""
 
     policy: Array
     value: Array
@@ -185,10 +182,7 @@ def make_targets(
 
 
 def _log_prior(log_target: Array, batch: Sequence, hyper: Hyper) -> Array:
-    """log pi_prior [T + 1, B, A]: the target policy with a little of the behaviour and of the uniform policy.
-
-    The last state has not been acted in: the target policy stands in for the behaviour there.
-    """
+    """log pi_prior [T + 1, B, A]: target, behaviour (at T the target again) and uniform policy mixed."""
     legal = batch.obs.legal
     behaviour = jax.nn.softmax(jnp.concatenate([batch.logits, log_target[-1:]]))
     uniform = legal.astype(behaviour.dtype) / transforms.count_legal(legal, behaviour.dtype)
@@ -447,8 +441,7 @@ def _policy_metrics(logits: Array, pi_cmpo: Array, masks: Masks) -> Metrics:
 def _value_metrics(model: Model, out_v0: Array, out_v: Array, v_target: Array, masks: Masks) -> Metrics:
     """Errors of the values in raw units, by k: a degenerate self-consistent model shows here.
 
-    value_error_k: mean |v^k - V_{t+k}|.   root_gap_k: mean |v^k - v^0 of the real state k steps on|, two predictions of
-    the same network, without the noise of returns and without the zeros beyond the ends of episodes.
+    value_error_k: mean |v^k - V_{t+k}|.   root_gap_k: mean |v^k - v^0 of the real state k steps on|, inside episodes.
     """
     v = jnp.reshape(model.decode(jnp.concatenate([out_v0, out_v])), v_target.shape)
     error = mean_over(jnp.abs(v - v_target), masks.known)

@@ -81,14 +81,10 @@ Search = Callable[[Params, Array, Array, Key, Scalar], SearchResult]
 def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_depth: int | None = None) -> Search:
     """Build a pure search function of encoded states; the caller keeps the encoder's carry.
 
-    Args:
-      model:         its root heads evaluate the roots, its model heads everything below.
-      spec:          with two players, values are those of the player to move and change sign at every step.
-      trained_depth: steps that the model was unrolled in training, the default of `options.max_depth`; None: no limit.
+    trained_depth: steps that the model was unrolled in training, the default of `options.max_depth`; None: no limit.
 
-    Returns:
-      search(params, e, legal, key, discount), with the discount of one step as a positive number that may be traced.
-      Legal actions are known at the roots only; below, the model's predictions count (`auxiliary.masked_policy`).
+    Returns search(params, e, legal, key, discount), with the positive discount of one step, which may be traced. Legal
+    actions are known at the roots only; below, the model's predictions count (`auxiliary.masked_policy`).
 
     Raises ValueError for fewer than one simulation, and for a search over the environment (`evaluation.players`).
     """
@@ -150,9 +146,7 @@ def _policy(options: SearchOptions) -> Callable[..., Any]:
 
 
 def _scaled_values(kind: Kind, spec: EnvSpec, shown: bool, tree: mctx.Tree, node: Array) -> Array:
-    """Scale a node's action values [A] by the bounds of the game's returns, or else by the range of the whole tree
-    (MuZero, Eq. 5): mctx's `qtransform`. shown: the model reconstructs the observation.
-    """
+    """Scale a node's action values [A] by the game's bounds, or by the range of the whole tree (MuZero, Eq. 5)."""
     low, high = _bounds(tree, spec.two_player) if spec.value_bounds is None else spec.value_bounds
     if kind == "muzero":
         return mctx.qtransform_by_min_max(tree, node, min_value=low, max_value=high)
@@ -161,10 +155,7 @@ def _scaled_values(kind: Kind, spec: EnvSpec, shown: bool, tree: mctx.Tree, node
 
 
 def _bounds(tree: mctx.Tree, two_player: bool) -> tuple[Array, Array]:
-    """Range of the network's value of the root and of r + gamma v of all actions tried.
-
-    With two players the value of a node is that of whoever moves there, so both signs count.
-    """
+    """Range of the network's value of the root and of r + gamma v of all actions tried; of both signs in a game."""
     q = tree.children_rewards + tree.children_discounts * tree.children_values  # [nodes, A]
     tried, root = tree.children_visits > 0, tree.raw_values[tree.ROOT_INDEX]
     low = jnp.minimum(root, jnp.min(jnp.where(tried, q, jnp.inf)))

@@ -18,18 +18,16 @@ ILLEGAL = -1e9  # logit of an illegal action: probability exactly 0 in float32, 
 def signed_hyperbolic(x: Array) -> Array:
     """Compute h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x: raw rewards and values to the units of the losses.
 
-    Written as x / (sqrt(|x| + 1) + 1) + eps x, which is the same number with no cancellation near 0 and with
-    the right derivative at 0 (the printed form has none there).
+    Written as x / (sqrt(|x| + 1) + 1) + eps x: no cancellation near 0, and the right derivative at 0.
     """
     chex.assert_type(x, float)
     return x / (jnp.sqrt(jnp.abs(x) + 1.0) + 1.0) + EPSILON * x
 
 
 def signed_parabolic(x: Array) -> Array:
-    """Compute h^-1, the exact inverse of `signed_hyperbolic`.
+    """Compute h^-1 = w (2 + |w|) with w = 2 x / (sqrt(1 + 4 eps (|x| + 1 + eps)) + 1 + 2 eps).
 
-    The usual form subtracts nearly equal numbers and loses four digits around 1, as much as a one-step
-    advantage is worth. With w = 2 x / (sqrt(1 + 4 eps (|x| + 1 + eps)) + 1 + 2 eps) it is w (2 + |w|).
+    The usual form subtracts nearly equal numbers and loses four digits around 1.
     """
     chex.assert_type(x, float)
     root = jnp.sqrt(1.0 + 4.0 * EPSILON * (jnp.abs(x) + 1.0 + EPSILON))
@@ -54,12 +52,8 @@ def make_atoms(spacing: str, bins: int, value_max: float) -> np.ndarray:
 def two_hot(x: Array, atoms: np.ndarray) -> Array:
     """Return probabilities on the two nearest of the atoms [bins], which increase, with mean x.
 
-    Args:
-      x: [...] scalars in the units of the atoms; clipped to their range.
-
-    Returns:
-      [..., bins]. Piecewise linear in x, so gradients flow: between two atoms they move weight from one to the
-      other; exactly on an atom they are 0.
+    x: [...] in the units of the atoms; clipped to their range. Returns [..., bins], piecewise linear in x: gradients
+    move weight between two atoms, and are 0 exactly on one.
     """
     chex.assert_type(x, float)
     shape, gaps = (1,) * x.ndim + atoms.shape, np.diff(atoms)
@@ -79,12 +73,8 @@ def to_categorical(x: Array, atoms: np.ndarray) -> Array:
 def shift_categorical(probs: Array, shift: Array, scale: Array, atoms: np.ndarray) -> Array:
     """Return the distribution of shift + scale X, projected onto the atoms (Bellemare et al. 2017, section 4).
 
-    Args:
-      probs: [..., bins] of X in categorical form, whose atoms are raw numbers after the inverse transform.
-      shift, scale: [...] raw; a negative scale mirrors.
-
-    Returns:
-      [..., bins]. Gradients flow to all three.
+    probs: [..., bins] of X.   shift, scale: [...] raw; a negative scale mirrors. Returns [..., bins]; gradients flow
+    to all three.
     """
     chex.assert_equal_shape([shift, scale, probs[..., 0]])
     chex.assert_type([probs, shift, scale], float)
@@ -104,10 +94,8 @@ def from_logits(logits: Array, atoms: np.ndarray) -> Array:
 
 
 def scale_gradient(x: Any, gate: Any) -> Any:
-    """Return x, with `gate` times its gradient in the backward pass, on every leaf of a tree.
-
-    A Python 0 or 1 decides at trace time, so that no backward pass is built for a closed gate; a traced gate may be
-    a `vmap` axis.
+    """Return a tree x, with `gate` times its gradient. A Python 0 or 1 cuts at trace time; a traced gate may be a
+    `vmap` axis.
     """
     if isinstance(gate, (int, float)):
         if gate == 1:
@@ -162,18 +150,15 @@ class Counted(NamedTuple):
 def count_masks(masks: Tree, axis: str | None = None) -> Tree:
     """Make a `Counted` of every mask [T, B] or [K, T, B] of a tree, the latter counted step by step.
 
-    With `axis`, the devices along that mesh axis share the work, and the count is their mean count, so that the mean of
-    the devices' results is the mean over all entries, however unevenly they are spread. All counts are one message.
+    With `axis` it is the mean count of the devices along that mesh axis, so that the mean of their results is the mean
+    over all entries. All counts are one message.
     """
     counts = jax.tree.map(lambda mask: jnp.sum(mask, axis=(-2, -1), dtype=jnp.float32), masks)
     return jax.tree.map(Counted, masks, device_mean(counts, axis))
 
 
 def masked_mean(x: Array, mask: Array, size: Array | None = None) -> Array:
-    """Average x over the entries where mask (bool or 0/1, same shape) holds; 0 where none does.
-
-    size: [] what the sum is divided by, the entries of this mask unless given.
-    """
+    """Average x over the entries of mask (bool or 0/1, same shape); 0 if there are none. size: [] their count."""
     chex.assert_equal_shape([x, mask])
     chex.assert_type(x, float)
     weight = mask.astype(x.dtype)

@@ -1,8 +1,4 @@
-"""Configuration: `Config` decides shapes, loops and branches (static); `Hyper` is numbers that may be traced.
-
-Defaults suit small tasks; the configurations of the paper's size state its numbers. Each section stands beside what
-owns it; `files` reads and writes.
-"""
+"""Configuration: `Config` decides shapes, loops and branches (static); `Hyper` is numbers that may be traced."""
 
 from purejax_sc.config.errors import ConfigError
 from purejax_sc.config.experiment import Config

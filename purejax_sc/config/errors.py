@@ -46,9 +46,9 @@ def advice(name: str, known: Iterable[str], section: str = "") -> str:
 
 
 def explain(error: pydantic.ValidationError, known: Callable[[list[str]], list[str]]) -> str:
-    """Describe the first fault in one line; an unknown key comes before a missing one, which it may stand for.
+    """Describe the first fault in one line, an unknown key before a missing one.
 
-    known: the keys that there are beside an unknown one, by its path. May raise ConfigError with a better line.
+    known: path of an unknown key -> the keys beside it. May raise ConfigError with a better line.
     """
     fault = min(error.errors(include_url=False), key=lambda fault: fault["type"] not in UNKNOWN)
     path = [str(part) for part in fault["loc"]] or [""]

@@ -171,10 +171,7 @@ def split_word(word: str) -> tuple[str, str]:
 
 
 def split_words(words: Iterable[str]) -> dict[str, list[str]]:
-    """The values of KEY=A,B,... by key, as they were written. Commas inside brackets do not count.
-
-    Raises ConfigError for a word without a key or a value, and for a key that is given twice.
-    """
+    """Split KEY=A,B,... into texts by key, but not inside brackets. Raises ConfigError, also for a key given twice."""
     values: dict[str, list[str]] = {}
     for word in words:
         key, text = split_word(word)

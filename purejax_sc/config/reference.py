@@ -1,8 +1,4 @@
-"""Every key: its meaning, its default, and the values that it takes.
-
-Keys are those of configurations and the options of the tabular study. A meaning is the docstring below a field, which
-is its only place: `purejax-sc keys` and docs/keys.md show it.
-"""
+"""Every key of a configuration and option of the tabular study: its meaning, default and values, for `keys`."""
 
 import ast
 import inspect
@@ -33,10 +29,7 @@ This page is made by `purejax-sc keys --markdown`.
 
 
 class Key(NamedTuple):
-    """A setting. name: dotted.   owner: what alone has it, a kind of network or TABULAR; else empty.
-
-    default: empty where there is none.   values: which it takes.
-    """
+    """A setting. name: dotted.   owner: a kind of network or TABULAR, or empty.   default: may be empty."""
 
     name: str
     owner: str

@@ -42,20 +42,13 @@ class Section(pydantic.BaseModel):
 
 
 class Needs(NamedTuple):
-    """Settings without which a field has no effect: at least one of them must be on.
-
-    keys: dotted names. One is on unless it is 0, false, null or none; one that is written as `KEY=null` is on if null.
-    """
+    """Settings of which one must be on for a field to have an effect: not 0, false, null or none; `KEY=null`: null."""
 
     keys: tuple[str, ...]
 
 
 def resolve(reference: str, like: Any = None) -> Any:
-    """The object that `module:name` refers to. Modules in the current directory count.
-
-    So a table of names can lie below the code that it names, and users can name code of their own. like: something
-    whose type it must have. Raises ConfigError.
-    """
+    """Return the object that `module:name` refers to, of the type of `like`. Raises ConfigError."""
     name, _, attribute = reference.partition(":")
     if str(Path.cwd()) not in sys.path:  # a console script does not look there by itself
         sys.path.append(str(Path.cwd()))
@@ -63,11 +56,9 @@ def resolve(reference: str, like: Any = None) -> Any:
         found = getattr(import_module(name), attribute)
     except Exception as error:  # of the user's own code, too
         reason = printable(f"{type(error).__name__}: {error}")
-        plain = isinstance(
-            error, ImportError | AttributeError | SyntaxError | ValueError
-        )  # which the reason tells whole
         line = f"{quote(reference)} cannot be imported ({reason}): mend or install it"
-        raise ConfigError(line) from (None if plain else error)
+        plain = ImportError | AttributeError | SyntaxError | ValueError  # which the reason tells whole
+        raise ConfigError(line) from (None if isinstance(error, plain) else error)
     form = type(like)
     if like is not None and not isinstance(found, form):
         raise ConfigError(
@@ -225,11 +216,7 @@ class ScConfig(Section):
 
 
 class Family(NamedTuple):
-    """Environments of one adapter. module: of the adapter.
-
-    sections: of the configuration that only these environments have.   host: do they run on the host?
-    rules: are there actions that are not always legal?
-    """
+    """Environments of one adapter. sections: only theirs.   host: run there.   rules: actions may be illegal."""
 
     module: str
     sections: tuple[str, ...] = ()

@@ -43,10 +43,7 @@ def make_spec(config: Config) -> EnvSpec:
 
 
 def make_played_spec(config: Config) -> EnvSpec:
-    """`make_spec` of an environment on the host that is to be played. Raises ConfigError if its package is missing.
-
-    Environments are made by the threads that play them, after everything is compiled.
-    """
+    """`make_spec` of an environment on the host that is to be played. Raises ConfigError if its package is missing."""
     _call(config, "check_installed")
     return make_spec(config)
 

@@ -29,10 +29,7 @@ def names() -> tuple[str, ...]:
 
 
 def make_spec(config: Config) -> EnvSpec:
-    """Return the spec of one frame of the game that `config.env` names; start no game.
-
-    Raises ModuleNotFoundError where EnvPool is needed and not installed.
-    """
+    """Return the spec of one frame. Raises ModuleNotFoundError where EnvPool is needed and not installed."""
     options = config.atari
     shape = (options.size, options.size, 1 if options.gray else 3)
     num_actions = JOYSTICK if options.full_actions else _count_actions(config.env.removeprefix("atari/"))
@@ -45,10 +42,7 @@ def check_installed(config: Config) -> None:
 
 
 def make_envs(config: Config, num_envs: int, seed: int) -> HostEnvs:
-    """Start `num_envs` games of the one that `config.env` names. Those with different seeds are independent.
-
-    Raises ModuleNotFoundError where EnvPool is not installed.
-    """
+    """Start games, independent of those with other seeds. Raises ModuleNotFoundError without EnvPool."""
     import envpool
 
     options = config.atari

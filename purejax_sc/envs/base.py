@@ -28,14 +28,10 @@ from purejax_sc.types import Array, Env, EpisodeStats, Key, Observation, Step, T
 
 
 class DriverState(NamedTuple):
-    """B rows between two steps.
+    """B rows between two steps. shared: see `Env`.   env: tree [B, ...].   obs: Observation [B, ...] to act on.
 
-    shared:           what all rows share, see `Env`; () for most environments.
-    env:            tree [B, ...], the environments' own states.
-    obs:            Observation [B, ...] to act on.
-    episode_return: float32 [B], rewards of the running episode so far, undiscounted. With two players each
-                    reward counts as the mover's, so a game that pays at its end has its last mover's result.
-    episode_length: int32 [B], its steps so far.
+    episode_return: float32 [B], undiscounted rewards of the running episode. With two players each reward counts as
+                    the mover's.   episode_length: int32 [B], its steps so far.
     """
 
     shared: Tree
@@ -66,15 +62,11 @@ def init(env: Env, key: Key, num_envs: int) -> DriverState:
 def step(env: Env, key: Key, state: DriverState, action: Array) -> tuple[DriverState, Array, Array, EpisodeStats]:
     """Act in every row once.
 
-    Args:
-      env:    static.
-      key:    for the dynamics and the resets.
-      state:  of B rows.
-      action: integer [B]; ignored in rows whose observation is not valid.
+    action: integer [B]; ignored in rows whose observation is not valid.
 
     Returns:
-      The next state; reward float32 [B] and discount float32 [B] that followed the action, both 0 where it was
-      ignored; the sums over the episodes that this step ended, by termination or truncation.
+      The next state; reward and discount float32 [B], both 0 where the action was ignored; sums over the episodes that
+      this step ended, by termination or truncation.
     """
     num_envs = state.obs.first.shape[0]
     chex.assert_shape(action, (num_envs,))

@@ -20,8 +20,7 @@ SCALARS = {"reward": "float32", "discount": "float32", "truncated": "bool", "pla
 def check_env(env: Env, name: str = "the environment") -> None:
     """Raise ConfigError, naming function and field, if an environment does not keep to `types.Env`.
 
-    Shapes and dtypes are looked at without running anything. Then a few episodes are played at random, for what shapes
-    do not tell: discounts, legal actions, ends, and numbers that are not finite.
+    Checks shapes and dtypes, then discounts, legal actions, ends and finite numbers in a few random episodes.
     """
     _check_spec(env.spec, name)
     key, action = jax.random.key(0, impl=PRNG), jax.ShapeDtypeStruct((), jnp.int32)
@@ -54,10 +53,7 @@ def _check_spec(spec: EnvSpec, name: str) -> None:
 
 
 def called(function: Callable[..., Any], where: str) -> Callable[..., Any]:
-    """Wrap a function of the user's: what it raises becomes a ConfigError, caused by its own traceback alone.
-
-    A transformation of JAX belongs inside of the function: the outermost one takes JAX's frames out of a traceback.
-    """
+    """Wrap a function of the user's: what it raises becomes a ConfigError, caused by its own traceback alone."""
 
     def call(*arguments: Any) -> Any:
         try:
@@ -114,11 +110,7 @@ def _check_play(env: Env, name: str) -> None:
 
 
 def _play(env: Env, key: Key) -> tuple[Step, Array]:
-    """Play at random in ROWS environments, each of which begins anew after an end.
-
-    Returns:
-      The steps [STEPS + 1, ROWS, ...], and bool [STEPS + 1, ROWS]: an episode begins there.
-    """
+    """Play at random. Returns the steps [STEPS + 1, ROWS, ...], and bool [STEPS + 1, ROWS]: an episode begins there."""
     key_shared, key_first, key_play = jax.random.split(key, 3)
     shared = env.make_shared(key_shared)
 

@@ -22,8 +22,8 @@ class Player(NamedTuple):
     """A policy in N environments at once.
 
     init: (N) -> memory, a tree of [N, ...].
-    act:  (environment states [N, ...], Observation [N, ...], memory, key) -> (action int32 [N], memory). It is called
-          at every step. When the other player is to move it may remember the observation; its action is ignored.
+    act:  (environment states [N, ...], Observation [N, ...], memory, key) -> (action int32 [N], memory), at every step.
+          When the other player is to move, the action is ignored.
     """
 
     init: Callable[[int], Tree]
@@ -95,10 +95,7 @@ def after_opening(player: Player, num_moves: int) -> Player:
 
 
 def play(env: Env, players: tuple[Player, ...], key: Key, num_episodes: int, max_steps: int) -> Episodes:
-    """Play `num_episodes` episodes side by side, until all have ended or reach `max_steps`.
-
-    players: one, who makes all moves; or two, each of whom moves first in every other episode.
-    """
+    """Play episodes until all have ended or reach `max_steps`. Of two players, each moves first in every other one."""
 
     def unfinished(state: PlayState) -> Array:
         return jnp.any(state.episodes.running & (state.episodes.length < max_steps))

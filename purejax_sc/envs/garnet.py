@@ -52,10 +52,7 @@ def make(config: Config) -> Env:
 
 
 def adapt(P: Array, R: Array, max_steps: int = MAX_STEPS) -> Env:  # noqa: N803
-    """The MDP of P [S, A, S] and R [S, A] as an `Env`.
-
-    It starts in a uniform state, never terminates, and is cut after `max_steps`.
-    """
+    """Make an `Env` of P [S, A, S] and R [S, A]. It starts in a uniform state and is truncated after `max_steps`."""
     num_states, num_actions = R.shape
     spec = EnvSpec(num_actions, (num_states,), np.dtype(np.float32), two_player=False)
 

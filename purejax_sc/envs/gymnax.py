@@ -24,10 +24,7 @@ def names() -> tuple[str, ...]:
 
 
 def make(config: Config) -> Env:
-    """Return the environment that `config.env` names.
-
-    MinAtar games have gymnax's minimal action sets and, unlike the original, no sticky actions.
-    """
+    """Return the environment that `config.env` names. MinAtar has minimal action sets and no sticky actions."""
     name = config.env.removeprefix("gymnax/")
     with lenient_promotion():
         environment, params = gymnax.make(name)

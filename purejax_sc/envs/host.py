@@ -6,9 +6,8 @@ Both kinds of end show their final observation, and every game has the same stre
                      reward 0   reward     reward          reward                           reward 0
                      d = 0      d = 1      d = 1           d = 0 terminated, 1 truncated    d = 0
 
-What a row shows came with it: `reward` and `discount` follow the action sent before. The action sent for an observation
-that is not valid is ignored: the environment resets instead, and nothing of the old episode enters the new one. This is
-the layout of `base`, but for terminated rows, which there reset at once.
+`reward` and `discount` follow the action sent before. The action sent for an observation that is not valid is ignored:
+the environment resets instead. Unlike in `base`, terminated rows do not reset at once.
 """
 
 from typing import NamedTuple, Protocol
@@ -26,7 +25,7 @@ class HostStep(NamedTuple):
     discount:       float32 [B]: 1, but 0 where the game has terminated and at an episode's first observation.
     first:          bool [B], this is the first observation of an episode.
     valid:          bool [B], False on the final observation of an episode.
-    ended:          bool [B], the episode ends here, terminated or truncated: the opposite of `valid`.
+    ended:          bool [B], the opposite of `valid`.
     episode_return: float32 [B], undiscounted and unclipped, of the running episode or of the one that just ended.
     episode_length: int32 [B], its agent steps.
     episode_frames: int32 [B], its frames, a step counting as many as it asks for even if the game ends within it.
@@ -46,8 +45,7 @@ class HostStep(NamedTuple):
 class HostEnvs(Protocol):
     """`num_envs` = B environments that step together: `recv`, `send`, `recv`, `send` and so on, then `close`.
 
-    The first `recv` gives the first observations. `send` may return before the environments have stepped, so that
-    the caller can work in between. They belong to one thread at a time.
+    `send` may return before the environments have stepped. They belong to one thread at a time.
     """
 
     spec: EnvSpec  # obs_shape is that of one frame
@@ -90,11 +88,9 @@ def next_step(
     """Return the observations after `previous`, for rows that stepped and rows that reset after an episode.
 
     Args:
-      previous:   what they showed last.
       frame:      [B, *obs_shape], of a new episode where the last one had ended.
-      reward:     number [B] that came with it; ignored where the last episode had ended, as are the next two.
-      terminated: bool [B], the game is over.
-      truncated:  bool [B], the episode was cut; where the game is over as well, that counts.
+      reward:     number [B]; ignored where the last episode had ended, as are the next two.
+      terminated: bool [B].   truncated: bool [B]; termination counts where both hold.
       frames_per_step: emulator frames that an agent step asks for.
     """
     first = previous.ended

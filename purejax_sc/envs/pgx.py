@@ -48,10 +48,7 @@ def make(config: Config) -> Env:
 
 
 def make_go(size: int, komi: float = GO_KOMI, max_steps: int | None = None) -> go.Go:
-    """Make Pgx's own game of Go. komi: a half, as Pgx counts an equal score as a win for White.
-
-    max_steps: None for 2 moves per point.
-    """
+    """Make Pgx's Go. komi: a half, as an equal score is a win for White.   max_steps: None for 2 moves per point."""
     return go.Go(size=size, komi=komi, max_terminal_steps=max_steps)
 
 

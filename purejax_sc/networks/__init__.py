@@ -1,7 +1,6 @@
 """Neural networks: `make_model` turns a kind of network into the pure functions of `types.Model`.
 
-A kind is one file: its options, its modules, and a `parts.Kind` that the table `config.sections.KINDS` names. It builds
-`parts.Parts`: encoder, dynamics and heads. Everything else is shared.
+A kind is one file with its options, modules and a `parts.Kind`, and a row of `config.sections.KINDS`.
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     parts = kind_of(config.network.kind).make(config.network, seen)
     heads = _make_heads(parts, spec.num_actions, config.muesli)
     decoder = _make_decoder(parts, config, seen)
-    # Typed loosely: flax's type of `apply` allows for mutable collections, which these modules do not have.
+    # typed loosely: flax's `apply` may also return mutable collections
     encoder: Callable[..., Any] = parts.encoder.apply
     dynamics: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = heads.policy.apply

@@ -25,19 +25,14 @@ MakeConv = Callable[..., nn.Conv]  # `conv` with its form, as modules take it
 WIDEST_TILE = 4  # output columns of a banded product
 # Where bands beat plain patches on a CPU: with few channels the patches of single columns make narrow products.
 NARROW, FEW_CHANNELS = 16, 32
-# Where whole images beat both: on small boards a third of the matrix of a 3x3 kernel is not zero, and multiplying the
-# zeros costs less than copying patches, unless these have very few channels. Building the matrix pays only for many
-# images, not for the few of an acting search.
+# Where whole images beat both: on small boards, multiplying zeros costs less than copying patches of several channels.
+# Building the matrix pays only for many images.
 SMALL_BOARD, SMALL_IMAGE, CHANNELS_TO_COPY = 49, 400, 8  # points; numbers before and after; channels
 MANY_IMAGES = 128
 
 
 def conv(features: int, kernel_size: tuple[int, int] = (3, 3), *, form: Form = "auto", **options: Any) -> nn.Conv:
-    """Build a `flax.linen.Conv` for images [M, H, W, C] that computes in this form.
-
-    form: `lax` for XLA's convolution, `matmul` for a product of patches, `banded` for one of wider windows, `dense` for
-    one of whole images, `auto` to choose by platform and size.
-    """
+    """Build a `flax.linen.Conv` for images [M, H, W, C] that computes in this form, see `FORMS`."""
 
     def convolve(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding, **_: Any) -> Array:
         return FORMS[form](x, kernel, strides, padding)  # flax's other arguments have their defaults
@@ -113,10 +108,7 @@ def banded_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padd
 
 
 def dense_conv(x: Array, kernel: Array, strides: tuple[int, int], padding: Padding) -> Array:
-    """Convolve by a product of whole images and the kernel spread into a matrix [H' W' features, H W C].
-
-    This copies nothing of x, but most of the matrix is zero: it pays on small boards.
-    """
+    """Convolve by a product of whole images and the kernel spread into a matrix [H' W' features, H W C], mostly 0."""
     pads = jax.lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], strides, padding)
     # places[i, p, o]: entry i of the kernel meets row (column) p of the image for row (column) o of the output.
     across_rows, across_columns = map(_places, x.shape[1:3], kernel.shape[:2], strides, pads)
@@ -155,8 +147,7 @@ FORMS = {"auto": auto_conv, "matmul": matmul_conv, "banded": banded_conv, "dense
 def max_pool(x: Array, stride: int) -> Array:
     """3x3 max-pooling of x [M, H, W, C] -> [M, ceil(H / stride), ceil(W / stride), C], with padding SAME.
 
-    Rows first, then columns, as maxima of shifted slices: the gradient of XLA's own pooling is several times slower on
-    a CPU. Where several inputs are the largest, the gradient is shared among them.
+    As maxima of shifted slices, whose gradient, shared among equal inputs, is several times faster on a CPU than XLA's.
     """
     chex.assert_rank(x, 4)
     for axis in (1, 2):

@@ -145,7 +145,7 @@ def make_torso(network: TorsoOptions, spec: EnvSpec) -> ImpalaTorso:
 
 
 def make_impala(network: ImpalaOptions, spec: EnvSpec) -> Parts:
-    """Build the paper's deep residual network and LSTM, and an LSTM model whose hidden half the heads read."""
+    """Build residual network, LSTM, and LSTM model, whose hidden half the heads read."""
     torso = make_torso(network, spec)
     return Parts(
         encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat),

@@ -36,10 +36,7 @@ def min_max(z: Array) -> Array:
 
 
 def board_norm() -> nn.LayerNorm:
-    """Build a layer norm over all of an example of z [M, H, W, C], with a scale and a bias per channel.
-
-    Statistics per point would amplify empty points; scales per point would undo the weight sharing of convolutions.
-    """
+    """Build a layer norm over all of an example: statistics per point would amplify empty points."""
     return nn.LayerNorm(reduction_axes=(1, 2, 3), feature_axes=-1)
 
 
@@ -55,10 +52,10 @@ def are_places(num_actions: int, height: int, width: int) -> bool:
 
 
 def action_planes(a: Array, height: int, width: int) -> Array:
-    """Encode the action vector a [M, A], of actions that are places, as planes [M, height, width, P].
+    """Encode actions a [M, A] that are places as planes [M, height, width, P].
 
-    With one action per point and perhaps a pass (A = height * width, or one more): a plane of stones, and a constant
-    plane for the pass. With A = width, as in connect four: a constant plane per action, and a plane of the column.
+    One action per point and perhaps a pass: a plane of stones, and a constant plane for the pass. One per column: a
+    constant plane per action, and a plane of the column.
     """
     placed, board = points_of(a.shape[1], height, width), (a.shape[0], height, width)
     anywhere = a[:, placed:]
@@ -101,10 +98,8 @@ class PlaneTorso(nn.Module):
 class ChosenBlock(nn.Module):
     """Residual block of z [M, H, W, planes] in which the action a [M, A] selects a block of features of its own.
 
-    The effect of a move is a product of the position and the action (a step left, if there is no wall). Adding planes
-    of the action to those of the position learns it much more slowly. With * for 3x3 convolutions:
-
-        h = relu(K_1 * z) [M, H, W, A, ACTION_PLANES],   z' = z + K_2 * sum_a a h_a.
+    With * for 3x3 convolutions: h = relu(K_1 * z) [M, H, W, A, ACTION_PLANES], z' = z + K_2 * sum_a a h_a. Planes of
+    the action beside those of the position learn such products (a step left, if there is no wall) more slowly.
     """
 
     planes: int
@@ -121,9 +116,8 @@ class ChosenBlock(nn.Module):
 class PlaneDynamics(nn.Module):
     """Add the effect of the action to the latent [M, H, W, planes], then apply a tower.
 
-    The effect is a convolution of the latent and the action's planes, or a `ChosenBlock` in place of the first block
-    where actions are not places. The latent is centred and has a skip connection past the convolution: without either,
-    a few steps of an untrained model lose the board, and learning is far slower.
+    The effect is a convolution with the action's planes, or a `ChosenBlock` where actions are not places. Without the
+    norm and the skip connection, a few steps of an untrained model lose the board, and learning is far slower.
     """
 
     planes: int
@@ -144,11 +138,7 @@ class PlaneDynamics(nn.Module):
 
 
 class ProjectedDynamics(nn.Module):
-    """Model with another number of planes than the encoder: a 1x1 convolution maps e [M, H, W, C] to its planes.
-
-    The encoder runs once per state, the model at every step of a look-ahead, an unroll or a search. So planes of the
-    encoder cost less than planes of the model.
-    """
+    """Model with fewer planes than the encoder, which runs less often. A 1x1 convolution maps e [M, H, W, C]."""
 
     planes: int
     blocks: int
@@ -169,13 +159,11 @@ class ProjectedDynamics(nn.Module):
 class PlaneHead(nn.Module):
     """Head on planes, [M, H, W, planes] -> logits [M, outputs]: a 1x1 convolution, then a dense head on all points.
 
-    The latent is centred first. On a latent in [0, 1] the convolution would have the sign of the sum of its weights at
-    every point, and a third of the rectified planes would be dead.
+    The latent is centred first: on one in [0, 1], a third of the rectified planes would be dead.
 
     points: number of leading outputs that are a point of the board each. A linear function of the features at a point,
-            shared by all points, is added to its output, so that "stones go to empty points" is learned once.
-    groups: number of equal parts of the outputs, with different logits for the same actions. Each group has the planes,
-            hidden units and `points` of a head of its own.
+            shared by all points, is added to its output.
+    groups: number of equal parts of the outputs, each with the planes, hidden units and `points` of a head of its own.
     """
 
     outputs: int
@@ -197,11 +185,7 @@ class PlaneHead(nn.Module):
 
 
 class TowerHead(nn.Module):
-    """Tower before a head, [M, H, W, C] -> logits [M, outputs].
-
-    The root's policy has the encoder's blocks to itself. A state of the model must also keep the board for later steps,
-    so its policy needs blocks of its own.
-    """
+    """Tower before a head, [M, H, W, C] -> logits [M, outputs]: a state of the model must also keep the board."""
 
     planes: int
     blocks: int

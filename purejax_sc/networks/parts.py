@@ -43,11 +43,7 @@ class Parts(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Kind of network: a row of `config.sections.KINDS`.
-
-    options: its section of a configuration.
-    make:    (options, EnvSpec) -> Parts. Raises ConfigError on impossible sizes.
-    """
+    """Kind of network, a row of `config.sections.KINDS`. make: (options, EnvSpec) -> Parts. Raises ConfigError."""
 
     options: type[NetworkConfig]
     make: Callable[[Any, EnvSpec], Parts]
@@ -120,8 +116,7 @@ class ResidualDynamics(nn.Module):
 
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
-        # The action has a layer of its own. Initialised by its own width, it weighs as much as the latent, and a `vmap`
-        # over actions (the look-ahead) computes the latent's product once.
+        # A layer of its own: the action weighs as much as the latent, whose product a `vmap` over actions shares.
         dense = partial(nn.Dense, self.width)
         x = dense()(z) + dense(use_bias=False)(a)
         z = z + dense()(nn.relu(x))

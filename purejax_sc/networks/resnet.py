@@ -18,11 +18,7 @@ class ResnetOptions(TorsoOptions):
 
 
 class Contrasted(nn.Module):
-    """Torso behind a standardisation of each example [H, W, C] of [M, H, W, C].
-
-    It magnifies differences of a few pixels, as of Pong's ball. For the same reason the latent is not standardised,
-    unlike those of small images: what all frames share would dominate it.
-    """
+    """Torso behind a standardisation of each frame, which magnifies differences of a few pixels, as of Pong's ball."""
 
     torso: nn.Module
 

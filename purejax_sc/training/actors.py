@@ -1,7 +1,4 @@
-"""Actors of environments on the host: threads that play without end and hand blocks of sequences to the learner.
-
-Frames travel one by one and are stacked where a network sees them.
-"""
+"""Actors of environments on the host: threads that play without end and hand blocks of sequences to the learner."""
 
 import queue
 import threading
@@ -30,10 +27,9 @@ MakeEnvs = Callable[[int, int], HostEnvs]  # (number of environments, seed)
 class Block(NamedTuple):
     """Experience of an actor after T steps of its B environments.
 
-    rows:     Sequence of NumPy arrays, batch-major, in the form of `stacked`.
+    rows: Sequence of NumPy arrays, batch-major, in the form of `stacked`.   updates: of the parameters that acted.
     episodes: the float64 sums that are logged, by name.   returns: of the episodes that ended, in that order.
-    updates:  how often the parameters that acted had been updated.
-    waited:   share of its time that the actor spent waiting for room in the queue.
+    waited: share of its time that the actor waited for room in the queue.
     """
 
     rows: Sequence

@@ -41,9 +41,8 @@ DeviceState = TrainState[DriverState, ReplayState | Nothing]
 class Trainer(NamedTuple):
     """init: (key) -> state.   iterate: (state, hyper) -> (state, metrics): act, store, learn once.
 
-    metrics: dict of float32 scalars. `episode_*_sum` are sums over the episodes that ended while acting.
-    judge: (state) -> (state, metrics), now and then: how well the agent plays, where self-play cannot tell. It changes
-    nothing that learning depends on.
+    metrics: float32 scalars; `episode_*_sum` over the episodes that ended while acting.
+    judge: (state) -> (state, metrics): evaluation games, where self-play cannot tell. Learning does not depend on it.
     """
 
     init: Callable[[Key], DeviceState]
@@ -81,7 +80,6 @@ def make_trainer(
     """Build the parts and refuse what cannot run.
 
     Args:
-      config:    a configuration, or the name or path of one.
       env:       replaces the one that `config.env` names: an `Env`, one of gymnax's, or a name.
       model:     replaces the network that `config.network` describes.
       num_seeds: how many the caller will train side by side in memory; only the checks of sizes ask.
@@ -153,10 +151,8 @@ def generate_unroll(
     hyper: Hyper,
     num_steps: int,
 ) -> tuple[base.DriverState, Tree, Sequence, EpisodeStats]:
-    """Act T steps in every environment.
-
-    Returns:
-      The environments and the encoder's carry after them, the sequence [T, B, ...], and sums over ended episodes.
+    """Act T steps in every environment. Returns the environments and the encoder's carry after them, the sequence
+    [T, B, ...], and sums over ended episodes.
     """
 
     def step(state: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Any]:
@@ -235,11 +231,7 @@ def make_train(
 
 
 def make_chunk(trainer: Trainer) -> Callable[[DeviceState, Hyper, Array], tuple[DeviceState, dict[str, Array]]]:
-    """chunk(state, hyper, n) -> (state, metrics averaged over n iterations, and the judge's), for a host that looks in
-    between.
-
-    n is traced: one compiled program serves chunks of every length.
-    """
+    """chunk(state, hyper, n) -> (state, metrics averaged over n iterations, and the judge's). n is traced."""
 
     # traced once for the shapes and for the loop, which takes seconds
     iterate = jax.jit(trainer.iterate, inline=True)

@@ -33,12 +33,9 @@ def check_devices() -> None:
 class Program(NamedTuple):
     """A compiled run of R = `Layout.rows` rows, which may be more than were asked for.
 
-    init:    () -> states, every leaf with a leading axis [R].
-    chunk:   (states, number of iterations) -> (states, metrics [R]). Donates the states.
-    shapes:  of the states, with their shardings.
-    seconds: spent compiling.
-    memory:  bytes, by what they are for.
-    close:   () ends what runs beside the chunks.
+    init: () -> states, every leaf with a leading axis [R].   shapes: theirs, with shardings.
+    chunk: (states, number of iterations) -> (states, metrics [R]). Donates the states.
+    seconds: spent compiling.   memory: bytes, by what they are for.   close: () ends what runs beside the chunks.
     """
 
     init: Callable[[], AnyState]
@@ -52,12 +49,9 @@ class Program(NamedTuple):
 class Point(NamedTuple):
     """A log point, as `on_log` callbacks get it.
 
-    seeds:       one per row.
-    update:      updates so far, of each seed.   env_steps: environment steps so far, of each seed.
-    fraction:    of the run that is done.
+    update, env_steps: so far, of each seed.   fraction: of the run that is done.   metrics: name -> [seeds].
     wall_time:   seconds since the run began, without the time between its parts.
     run_seconds: seconds that the devices needed, for all rows together.
-    metrics:     name -> [seeds].
     """
 
     seeds: list[int]
@@ -76,10 +70,7 @@ class Point(NamedTuple):
 
 
 def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int]:
-    """Iterations between log points, which differ by at most one and add up to all that are left after `done`.
-
-    The first of them is divided where it can be: a tenth of it shows soon that a run does what it should.
-    """
+    """Divide the iterations left after `done` into nearly equal chunks, one per log point, and the first at a tenth."""
     num = min(num_iterations, log_points)
     ends = [(i + 1) * num_iterations // num for i in range(num)]
     if soon := ends[0] // 10:
@@ -89,11 +80,7 @@ def chunk_sizes(num_iterations: int, log_points: int, done: int = 0) -> list[int
 
 
 def log_metrics(metrics: dict[str, Any], n: int, num_rows: int) -> dict[str, np.ndarray]:
-    """Order the metrics of a chunk of n iterations for its log point, for the first rows of the program.
-
-    Episodes come first, as means per episode and a count; then the terms of the loss, the loss, and the rest. With two
-    players the return is not that of training episodes, but the result against the judge.
-    """
+    """Order the metrics of n iterations, of the first rows: episodes, terms of the loss, the loss, the rest."""
     metrics = {name: values[:num_rows] for name, values in jax.device_get(metrics).items()}
     count = metrics["episode_count"]
     some = np.where(count > 0, count, np.nan)

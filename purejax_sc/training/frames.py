@@ -55,10 +55,9 @@ def observation(step: HostStep, action: np.ndarray, num_actions: int) -> Observa
 
 
 def stacked(rows: Sequence, num_frames: int) -> Sequence:
-    """Return rows as the network sees them, each observation with the `num_frames` = S frames up to its own.
+    """Stack the `num_frames` = S frames up to each observation; those before an episode are replaced by its first one.
 
     rows: batch-major. Its observations' `frame` [B, T + S, H, W, C] and `first` [B, T + S] begin S - 1 steps early.
-    Frames from before an episode are replaced by its first one.
     Returns frames [B, T + 1, H, W, S * C], oldest first, and `first` [B, T + 1].
     """
     if num_frames == 1:

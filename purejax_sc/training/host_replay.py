@@ -1,7 +1,4 @@
-"""Replay buffer for environments on the host: a ring of sequences in main memory.
-
-A row is one record of all its arrays, so that a checkpoint holds one array.
-"""
+"""Replay for environments on the host: a ring in main memory. A row is one record; a checkpoint holds one array."""
 
 from typing import Any, NamedTuple
 
@@ -12,10 +9,7 @@ from purejax_sc.types import Tree
 
 
 class RingState(NamedTuple):
-    """State in a checkpoint. data: uint8 [capacity, record size].
-
-    cursor: int64 [], the row written next. size: int64 [], rows filled.
-    """
+    """Checkpointed state. data: uint8 [capacity, record size].   cursor: row written next.   size: rows filled."""
 
     data: Any
     cursor: np.ndarray
@@ -23,10 +17,7 @@ class RingState(NamedTuple):
 
 
 class HostReplay:
-    """Ring of rows shaped like `example` (arrays or ShapeDtypeStructs, without a batch axis).
-
-    `load` comes before `add` and `sample`.
-    """
+    """Ring of rows shaped like `example` (without a batch axis). `load` comes before `add` and `sample`."""
 
     def __init__(self, example: Tree, capacity: int) -> None:
         leaves, treedef = jax.tree.flatten(example)

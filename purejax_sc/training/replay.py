@@ -49,10 +49,9 @@ def num_bytes(example: Tree, capacity: int) -> int:
 
 
 def reshard(state: ReplayState, old: int, new: int) -> ReplayState:
-    """The rows of `old` rings that lie one after the other in `state.data`, dealt out to `new` rings.
+    """Deal the rows of `old` rings, one after the other in `state.data`, out to `new` rings, the newest still last.
 
-    Every ring of a run holds the same number of rows, so one cursor and one size serve all. The newest rows stay the
-    newest. The capacity must be a multiple of both numbers.
+    One cursor and one size serve all rings. The capacity must be a multiple of both numbers.
     """
     capacity = jax.tree.leaves(state.data)[0].shape[0]
     each = capacity // old

@@ -46,10 +46,7 @@ Update = Callable[[LearnerState, Sequence, Key, Hyper], tuple[LearnerState, Key,
 
 
 def make_update(config: Config, learner: Learner, layout: Layout) -> Update:
-    """update(state [1, ...], rows, key [1], hyper) -> (state, next key, metrics): one `learner.update`.
-
-    rows: [B, ...] in the form that `stacked` reads; the learner's devices share them.
-    """
+    """update(state [1, ...], rows [B, ...] as of `stacked`, key [1], hyper) -> (state, next key, metrics)."""
 
     def update(
         states: LearnerState, rows: Sequence, keys: Key, hyper: Hyper
@@ -71,14 +68,12 @@ class Driver:
     """Host driver of one run: compiled functions, actors, and the replay."""
 
     def __init__(self, config: Config, spec: EnvSpec, make_envs: MakeEnvs, layout: Layout) -> None:
-        """Build the parts of a run. Nothing runs and nothing is written yet.
+        """Build the parts of a run. Raises ConfigError: a network or a replay that does not fit.
 
         Args:
           spec:      of the environments: obs_shape is that of one frame.
           make_envs: makes an actor's environments, in the actor's thread.
           layout:    the learner's devices: `train.data_shards` of them.
-
-        Raises ConfigError: a network that does not fit, a replay that does not fit in memory.
         """
         seen = stacked_spec(spec, config.atari.stack)
         self._config, self._spec, self._make_envs, self._layout = config, spec, make_envs, layout
@@ -105,10 +100,7 @@ class Driver:
         return f"the replay of {steps:,} steps takes {gib:.2f} GiB of main memory"
 
     def compile(self) -> Program:
-        """Compile the update and the acting of a run. States have one row.
-
-        Raises ConfigError if more memory is needed than is free.
-        """
+        """Compile the update and the acting of a run. Raises ConfigError if more memory is needed than is free."""
         start = time.perf_counter()
         row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
         # what lives on the learner's devices as shapes with shardings, the rest as arrays

@@ -29,10 +29,7 @@ SEED, DATA = "seed", "data"
 
 
 class Layout(NamedTuple):
-    """Placement of a run. mesh: [seed, data] devices.   placement: of the seeds within a device.
-
-    rows: seeds in memory, the `wanted` ones first; the others fill up the devices and are never looked at.
-    """
+    """Placement of a run. mesh: [seed, data] devices.   rows: seeds in memory, the `wanted` first, then fillers."""
 
     mesh: Mesh
     placement: Placement
@@ -65,8 +62,7 @@ def make_layout(
 ) -> Layout:
     """Spread seeds over as many devices as finish soonest, `data_shards` devices for each group of seeds.
 
-    Only the first `num_devices` are used; None is all of them. Raises ConfigError if there are fewer than
-    `data_shards`, or if a process would be left without a part of the run.
+    num_devices: None for all. Raises ConfigError if there are fewer than `data_shards`, or a process without a part.
     """
     devices = jax.devices()[:num_devices]
     groups = len(devices) // data_shards
@@ -161,10 +157,7 @@ def make_functions(trainer: Trainer, config: Config, layout: Layout) -> tuple[Ca
 def compile_program(
     trainer: Trainer, config: Config, seeds: Sequence[int], hypers: Sequence[Hyper], layout: Layout
 ) -> Program:
-    """Compile training for rows of seeds and their numbers. trainer: of `make_local_trainer`.
-
-    Raises ConfigError if the program needs more memory than is free.
-    """
+    """Compile training for seeds and their numbers. Raises ConfigError if more memory is needed than is free."""
     (init, chunk), rows = make_functions(trainer, config, layout), PartitionSpec(SEED)
     seed = put(layout, np.array(fill_rows(seeds, layout), np.int32), rows)
     hyper = jax.tree.map(lambda *x: np.array(x, np.float32), *fill_rows(hypers, layout))

@@ -24,9 +24,9 @@ Ring = TypeVar("Ring")
 class TrainState(NamedTuple, Generic[Driver, Ring]):
     """State that a run carries from one iteration to the next.
 
-    driver: envs.base.DriverState; with environments on the host, the returns [LAST_EPISODES] of the last episodes.
-    carry: the actor's recurrent state [num_envs, ...]. replay: ReplayState or RingState, () when a batch is all fresh.
-    earlier: Params that acted earlier in the run, an opponent for evaluation games; () without such games.
+    driver: envs.base.DriverState; on the host, the returns [LAST_EPISODES] of the last episodes.
+    carry: the actor's recurrent state [num_envs, ...].   replay: ReplayState or RingState, () if batches are all fresh.
+    earlier: Params that acted earlier, an opponent in evaluation games, or ().
     """
 
     learner: LearnerState
@@ -50,10 +50,7 @@ def learn(
     hyper: Hyper,
     as_batch: Callable[[Sequence], Sequence],
 ) -> tuple[LearnerState, dict[str, Array]]:
-    """Update on every block of fresh rows, each joined by its share of replay; metrics are means over updates.
-
-    rows: batch-major. ring: a ReplayState of such rows. as_batch: what makes of rows a batch for the learner.
-    """
+    """Update on blocks of fresh rows (batch-major) and their share of replay; metrics are means over updates."""
 
     def update(state: LearnerState, x: tuple[Sequence, Key]) -> tuple[LearnerState, dict[str, Array]]:
         fresh, key = x
@@ -72,16 +69,13 @@ def learn(
 
 
 def join(fresh: Sequence, old: Sequence, xp: Any) -> Sequence:
-    """Concatenate fresh rows and replayed ones, with the arrays of `xp`: NumPy or jax.numpy.
-
-    Replayed rows start from the recurrent state that was stored with them (N2).
-    """
+    """Concatenate fresh and replayed rows, which start from the state stored with them (N2). xp: NumPy or jax.numpy."""
     joined: Sequence = jax.tree.map(lambda a, b: xp.concatenate([a, b]), fresh, old)
     return joined
 
 
 def as_arrays(hyper: Hyper) -> Hyper:
-    """Convert to float32 arrays, so that a number given by config and the same number traced take the same path."""
+    """Convert to float32 arrays, as which traced numbers come."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), hyper)
 
 

@@ -55,10 +55,7 @@ class SokobanState(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Levels from which episodes start. All have a leading axis, along which devices can share them.
-
-    grid: uint8 [P, 10, 10].   searches: levels.Search [levels.refresh, ...] for the next levels, or ().
-    """
+    """Levels that episodes start from. grid: uint8 [P, 10, 10].   searches: levels.Search [refresh, ...], or ()."""
 
     grid: Array
     searches: Any

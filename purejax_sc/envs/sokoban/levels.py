@@ -41,21 +41,16 @@ _WALL_HASH, _BOX_HASH, _PLAYER_HASH = _WORDS
 
 
 class Rules(NamedTuple):
-    """Constants of the procedure. Python values: static.
-
-    depth:     actions of reverse play at most. The knob of difficulty.
-    positions: that the search looks at; 1,000,000 in the paper.
-    """
+    """Static constants. depth: actions of reverse play at most.   positions: searched; a million in the paper."""
 
     depth: int = 300
     positions: int = 4_000
 
 
 class Level(NamedTuple):
-    """One level and its solution.
+    """One level and its solution. grid: uint8 [10, 10].   score: int32, the paper's room score; 0: not a level.
 
-    grid:   uint8 [10, 10].   score: int32, the paper's room score; 0 if none was found: not a level.
-    moves:  int8 [depth], directions of the player that solve it; -1 after the last.   length: int32, how many.
+    moves: int8 [depth], directions of the player that solve it; -1 after the last.   length: int32, how many.
     """
 
     grid: Array
@@ -65,7 +60,7 @@ class Level(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A position of reverse play. boxes: int32 [4] cells.   player: int32 cell.
+    """Position of reverse play. boxes: int32 [4] cells.   player: int32 cell.
 
     last: int32, the box pulled last, -1 before the first.   swaps: int32, how often another one was pulled.
     """
@@ -234,10 +229,7 @@ def successors(position: Position, floor: Array) -> tuple[Position, Array]:
 
 
 def room_score(position: Position, targets: Array) -> Array:
-    """The paper's score, int32: swaps times the sum of the boxes' Manhattan distances from their own targets [4].
-
-    It is 0 while a box or the player stands on any target.
-    """
+    """Score int32: swaps times the boxes' Manhattan distances from their targets [4]; 0 if any is occupied."""
     occupied = jnp.append(position.boxes, position.player)
     on_target = jnp.any(occupied[:, None] == targets[None])
     rows = jnp.abs(position.boxes // SIZE - targets // SIZE)
