@@ -4,8 +4,8 @@
     python bench/gpu.py --quick                  # the same tables at small sizes, to try it anywhere
 
 1. Sweeps: environment steps per second of many seeds side by side, and how many single runs that is worth.
-2. Updates of the configurations of paper size: time, share of the device's peak and memory. `go_9x9` is
-   one of eight parts of its batch, which no one device holds whole.
+2. Updates of the configurations of paper size, in float32 and bfloat16: time, share of the device's peak and
+   memory. `go_9x9` is one of eight parts of its batch, which no one device holds whole.
 """
 
 import argparse
@@ -44,21 +44,24 @@ def sweep(name: str, words: list[str], seeds: Sequence[int]) -> Iterator[tuple[s
         )
 
 
-def updates(paper: dict[str, list[str]], peak: float | None) -> Iterator[tuple[str, ...]]:
-    """A line per configuration. peak: TFLOP/s of the device, where they are known."""
+def updates(paper: dict[str, list[str]], peaks: dict[str, float]) -> Iterator[tuple[str, ...]]:
+    """A line per configuration and precision. peaks: TFLOP/s of the device by precision, where they are known."""
     for name, words in paper.items():
-        config = configs.load(name, words)
-        part = config.shard() if config.train.data_shards > 1 else config
-        measured = update.timed(part, update.SPECS.get(name) or make_env(config).spec, ROUNDS)
-        rate = measured.flops / measured.best
-        yield (
-            name,
-            f"{measured.best * 1e3:,.1f}",
-            f"{rate / 1e12:.3g}",
-            "-" if peak is None else f"{rate / peak / 1e12:.0%}",
-            f"{measured.compile:.0f}",
-            "-" if measured.temporaries is None else f"{measured.temporaries / 2**30:.2f}",
-        )
+        for precision in ("float32", "bfloat16"):
+            config = configs.load(name, [*words, f"network.precision={precision}"])
+            part = config.shard() if config.train.data_shards > 1 else config
+            measured = update.timed(part, update.SPECS.get(name) or make_env(config).spec, ROUNDS)
+            rate = measured.flops / measured.best
+            peak = peaks.get(precision)
+            yield (
+                name,
+                precision,
+                f"{measured.best * 1e3:,.1f}",
+                f"{rate / 1e12:.3g}",
+                "-" if peak is None else f"{rate / peak / 1e12:.0%}",
+                f"{measured.compile:.0f}",
+                "-" if measured.temporaries is None else f"{measured.temporaries / 2**30:.2f}",
+            )
 
 
 def table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
@@ -68,7 +71,7 @@ def table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[st
         yield "| " + " | ".join(row) + " |"
 
 
-def page(quick: bool, peak: float | None) -> Iterator[str]:
+def page(quick: bool, peaks: dict[str, float]) -> Iterator[str]:
     """The page, line by line, as it is measured."""
     yield f"# {jax.devices()[0].device_kind}, jax {jax.__version__}\n"
     for name, (words, seeds) in (QUICK_SWEEPS if quick else SWEEPS).items():
@@ -77,18 +80,21 @@ def page(quick: bool, peak: float | None) -> Iterator[str]:
         yield from table(columns, sweep(name, words, seeds))
         yield ""
     yield "Updates at paper size:\n"
-    columns = ("configuration", "ms", "TFLOP/s", "of the peak", "compile s", "GiB")
-    yield from table(columns, updates(QUICK if quick else PAPER, peak))
+    columns = ("configuration", "precision", "ms", "TFLOP/s", "of the peak", "compile s", "GiB")
+    yield from table(columns, updates(QUICK if quick else PAPER, peaks))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peak", type=float, help="of the device in float32, TFLOP/s")
+    parser.add_argument(
+        "--peak", nargs=2, type=float, default=(), metavar=("FLOAT32", "BFLOAT16"), help="of the device, TFLOP/s"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, for a trial")
     parser.add_argument("--out", type=Path, help="also write the page here")
     args = parser.parse_args()
+    peaks = dict(zip(("float32", "bfloat16"), args.peak, strict=False))
     lines = []
-    for line in page(args.quick, args.peak):
+    for line in page(args.quick, peaks):
         print(line, flush=True)
         lines.append(line)
         if args.out:  # what was measured stays if a later part does not fit

@@ -30,7 +30,7 @@ COMPILED = pytest.StashKey[str]()
 # What compiles much, starts processes or trains. Everything else is the default tier, which answers in a few minutes.
 INTEGRATION = (
     "agent/test_search.py", "envs/test_sokoban.py", "envs/test_levels.py", "envs/test_pgx.py", "evaluation/",
-    "examples/", "games/", "runs/test_experiments.py", "runs/test_interrupts.py",
+    "examples/", "games/", "networks/test_precision.py", "runs/test_experiments.py", "runs/test_interrupts.py",
     "runs/test_processes.py", "runs/test_sweep.py", "studies/test_study.py", "tabular/test_study.py", "test_api.py",
     "test_docs.py::test_python_examples_run[docs", "test_docs.py::test_what_is_added", "test_tour.py",
     "training/test_platforms.py", "training/test_sebulba.py::test_a", "training/test_sebulba.py::test_environments",

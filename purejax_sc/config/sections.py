@@ -351,6 +351,8 @@ KINDS = {
 
 DEFAULT_KIND = "mlp"
 
+Precision = Literal["float32", "bfloat16"]
+
 
 class NetworkConfig(Section):
     """Options of every kind of network. Those of a kind extend it."""
@@ -363,6 +365,8 @@ class NetworkConfig(Section):
     """Planes of the observation, which are its last axis, that the network reads, in this order; null for all."""
     crop: Natural = 0
     """Rows and columns at each edge of an image that the network does not read."""
+    precision: Precision = "float32"
+    """flax's dtype of layers; parameters, latents and the last layers are float32."""
 
 
 def kind_of(name: Any) -> Any:

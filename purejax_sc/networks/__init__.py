@@ -32,17 +32,21 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     decoder = _make_decoder(parts, config, seen)
     # typed loosely: flax's `apply` may also return mutable collections
     encoder: Callable[..., Any] = parts.encoder.apply
-    dynamics: Callable[..., Any] = parts.dynamics.apply
+    apply_dynamics: Callable[..., Any] = parts.dynamics.apply
     policy: Callable[..., Any] = heads.policy.apply
     root_policy: Callable[..., Any] = heads.root_policy.apply
     scalar: Callable[..., Any] = heads.scalar.apply
 
     def encode(params: Tree, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
-        encoded: tuple[Array, Tree] = encoder(params, obs._replace(frame=read(obs.frame)), carry)
-        return encoded
+        e, carry = encoder(params, obs._replace(frame=read(obs.frame)), carry)
+        return e.astype(jnp.float32), carry
 
-    def step(params: Tree, reward: Tree, z: Array, a: Array) -> tuple[Array, Array]:
-        z_next = dynamics(params, z, a)
+    def transition(params: Tree, *inputs: Array, **method: str) -> Array:
+        z: Array = apply_dynamics(params, *inputs, **method)
+        return z.astype(jnp.float32)
+
+    def step(dynamics: Tree, reward: Tree, z: Array, a: Array) -> tuple[Array, Array]:
+        z_next = transition(dynamics, z, a)
         return z_next, scalar(reward, parts.read(z_next))
 
     def policy_and_legal(params: Tree, z: Array) -> tuple[Array, Array]:
@@ -53,7 +57,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         init=partial(_init, parts, heads, decoder, seen),
         initial_carry=parts.initial_carry,
         encode=encode,
-        start=partial(dynamics, method="start"),
+        start=partial(transition, method="start"),
         step=step,
         value=lambda params, z: scalar(params, parts.read(z)),
         policy=lambda params, z: policy(params, parts.read(z))[:, : spec.num_actions],

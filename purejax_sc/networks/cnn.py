@@ -30,8 +30,8 @@ def make_cnn(network: CnnOptions, spec: EnvSpec) -> Parts:
             f"{len(network.channels)} VALID 3x3 convolutions leave nothing of a {height}x{width} frame: set"
             f" network.padding=SAME, or shorten network.channels"
         )
-    make_conv = partial(conv, padding=network.padding, form=network.conv)
-    torso = FlatTorso(network.width, 1, network.channels, make_conv)
+    make_conv = partial(conv, padding=network.padding, form=network.conv, dtype=network.precision)
+    torso = FlatTorso(network.width, 1, network.precision, network.channels, make_conv)
     return flat_parts(torso, network.width, network.model_blocks, network)
 
 

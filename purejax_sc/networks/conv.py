@@ -20,7 +20,7 @@ from purejax_sc.types import Array
 
 Form = Literal["auto", "matmul", "banded", "dense", "lax"]
 Padding = Literal["SAME", "VALID"]
-MakeConv = Callable[..., nn.Conv]  # `conv` with its form, as modules take it
+MakeConv = Callable[..., nn.Conv]  # `conv` with its form and dtype, as modules take it
 
 WIDEST_TILE = 4  # output columns of a banded product
 # Where bands beat plain patches on a CPU: with few channels the patches of single columns make narrow products.

@@ -5,6 +5,7 @@ from functools import partial
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.typing import Dtype
 
 from purejax_sc.agent.transforms import signed_hyperbolic
 from purejax_sc.config import ConfigError, NetworkConfig, Positive
@@ -42,11 +43,12 @@ class LSTM(nn.Module):
     """LSTM step, ((cell, hidden), x) -> ((cell, hidden), hidden), all [M, units]. The forget gate has a bias of 1."""
 
     units: int
+    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, carry: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], Array]:
         cell, hidden = carry
-        gates = nn.Dense(4 * self.units)(jnp.concatenate([x, hidden], axis=-1))
+        gates = nn.Dense(4 * self.units, dtype=self.dtype)(jnp.concatenate([x, hidden], axis=-1))
         write, update, forget, show = jnp.split(gates, 4, axis=-1)
         cell = nn.sigmoid(forget + 1.0) * cell + nn.sigmoid(write) * jnp.tanh(update)
         hidden = nn.sigmoid(show) * jnp.tanh(cell)
@@ -68,6 +70,7 @@ class ImpalaTorso(nn.Module):
     patch: int
     width: int
     conv: MakeConv
+    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, frame: Array) -> Array:
@@ -79,7 +82,7 @@ class ImpalaTorso(nn.Module):
             for _ in range(2):
                 y = self.conv(channels)(nn.relu(x))
                 x = x + self.conv(channels)(nn.relu(y))
-        return nn.relu(nn.Dense(self.width)(nn.relu(x).reshape(x.shape[0], -1)))
+        return nn.relu(nn.Dense(self.width, dtype=self.dtype)(nn.relu(x).reshape(x.shape[0], -1)))
 
 
 class RecurrentEncoder(nn.Module):
@@ -89,6 +92,7 @@ class RecurrentEncoder(nn.Module):
     units: int
     num_actions: int
     remat: bool
+    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
@@ -104,7 +108,7 @@ class RecurrentEncoder(nn.Module):
 
         # Only the LSTM is sequential: the torso above may see all T * B frames as one batch.
         scan = nn.scan(read, variable_broadcast="params", split_rngs={"params": False})
-        carry, e = scan(LSTM(self.units, name="lstm"), carry, (x, obs.first))
+        carry, e = scan(LSTM(self.units, self.dtype, name="lstm"), carry, (x, obs.first))
         return e, carry
 
 
@@ -112,10 +116,11 @@ class RecurrentDynamics(nn.Module):
     """LSTM that reads the action. z [M, 2 * units] is its cell and hidden state side by side."""
 
     units: int
+    dtype: Dtype | None = None
 
     def setup(self) -> None:
-        self.first_cell = nn.Dense(self.units)
-        self.lstm = LSTM(self.units)
+        self.first_cell = nn.Dense(self.units, dtype=self.dtype)
+        self.lstm = LSTM(self.units, self.dtype)
 
     def start(self, e: Array) -> Array:
         cell = self.first_cell(e)
@@ -140,17 +145,17 @@ def make_torso(network: TorsoOptions, spec: EnvSpec) -> ImpalaTorso:
             f"network.strides has {len(strides)} strides for the {len(network.channels)} sections of network.channels:"
             f" give one stride per section, or leave network.strides out"
         )
-    make_conv = partial(conv, form=network.conv)
-    return ImpalaTorso(network.channels, strides, network.patch, network.width, make_conv)
+    make_conv = partial(conv, form=network.conv, dtype=network.precision)
+    return ImpalaTorso(network.channels, strides, network.patch, network.width, make_conv, network.precision)
 
 
 def make_impala(network: ImpalaOptions, spec: EnvSpec) -> Parts:
     """Build residual network, LSTM, and LSTM model, whose hidden half the heads read."""
     torso = make_torso(network, spec)
     return Parts(
-        encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat),
-        dynamics=RecurrentDynamics(network.model_width),
-        head=partial(Head, hidden=network.head_width),
+        encoder=RecurrentEncoder(torso, network.width, spec.num_actions, network.remat, network.precision),
+        dynamics=RecurrentDynamics(network.model_width, network.precision),
+        head=partial(Head, hidden=network.head_width, dtype=network.precision),
         read=lambda z: z[:, network.model_width :],
         initial_carry=lambda batch_size: (jnp.zeros((batch_size, network.width)),) * 2,
     )

@@ -17,7 +17,7 @@ class MlpOptions(NetworkConfig):
 
 def make_mlp(network: MlpOptions, spec: EnvSpec) -> Parts:
     """Build the hidden layers and the residual model on a flat latent."""
-    torso = FlatTorso(network.width, network.depth)
+    torso = FlatTorso(network.width, network.depth, network.precision)
     return flat_parts(torso, network.width, network.model_blocks, network)
 
 

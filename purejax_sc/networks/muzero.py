@@ -5,6 +5,7 @@ from typing import Annotated
 
 import flax.linen as nn
 import jax.numpy as jnp
+from flax.typing import Dtype
 from pydantic import Field
 
 from purejax_sc.config import ConfigError, NetworkConfig, Positive, Repeats
@@ -171,14 +172,15 @@ class PlaneHead(nn.Module):
     hidden: int
     points: int = 0
     groups: int = 1
+    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, z: Array) -> Array:
-        planes = nn.relu(conv(self.groups * HEAD_PLANES, (1, 1))(board_norm()(z)))
-        logits = Head(self.outputs, self.init_last, self.groups * self.hidden)(planes)
+        planes = nn.relu(conv(self.groups * HEAD_PLANES, (1, 1), dtype=self.dtype)(board_norm()(z)))
+        logits = Head(self.outputs, self.init_last, self.groups * self.hidden, self.dtype)(planes)
         if not self.points:
             return logits
-        pointwise = nn.Dense(self.groups, use_bias=False, kernel_init=self.init_last)(planes)
+        pointwise = nn.Dense(self.groups, use_bias=False, kernel_init=self.init_last, dtype=jnp.float32)(planes)
         pointwise = pointwise.reshape(-1, self.points, self.groups).swapaxes(1, 2)
         others = self.outputs // self.groups - self.points
         return logits + jnp.pad(pointwise, ((0, 0), (0, 0), (0, others))).reshape(-1, self.outputs)
@@ -219,8 +221,8 @@ def make_muzero(network: MuzeroOptions, spec: EnvSpec) -> Parts:
         )
     seen, modelled = network.channels[0], network.channels[-1]
     dynamics = PlaneDynamics if seen == modelled else ProjectedDynamics
-    make_conv = partial(conv, form=network.conv)
-    head = partial(PlaneHead, hidden=network.head_width)
+    make_conv = partial(conv, form=network.conv, dtype=network.precision)
+    head = partial(PlaneHead, hidden=network.head_width, dtype=network.precision)
 
     def policy_head(outputs: int, init: nn.initializers.Initializer) -> nn.Module:
         return head(outputs, init, points=points, groups=outputs // spec.num_actions)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.typing import Dtype
 
 from purejax_sc.config import ConfigError, NetworkConfig
 from purejax_sc.types import Array, EnvSpec, Observation, Tree
@@ -81,18 +82,22 @@ class FeedForward(nn.Module):
 
 
 class Head(nn.Module):
-    """Head, [M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer."""
+    """Head, [M, ...] -> logits [M, outputs]. A `hidden` of 0 leaves out the hidden layer.
+
+    dtype: of the hidden layer. The last layer is float32, because bfloat16 keeps only two or three digits of a logit.
+    """
 
     outputs: int
     init_last: nn.initializers.Initializer
     hidden: int
+    dtype: Dtype | None = None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         x = x.reshape(x.shape[0], -1)
         if self.hidden:
-            x = nn.relu(nn.Dense(self.hidden)(x))
-        return nn.Dense(self.outputs, kernel_init=self.init_last)(x)
+            x = nn.relu(nn.Dense(self.hidden, dtype=self.dtype)(x))
+        return nn.Dense(self.outputs, kernel_init=self.init_last, dtype=jnp.float32)(x)
 
 
 class LinearDecoder(nn.Module):
@@ -110,6 +115,7 @@ class ResidualDynamics(nn.Module):
 
     width: int
     blocks: int
+    dtype: Dtype | None = None
 
     def start(self, e: Array) -> Array:
         return e
@@ -117,7 +123,7 @@ class ResidualDynamics(nn.Module):
     @nn.compact
     def __call__(self, z: Array, a: Array) -> Array:
         # A layer of its own: the action weighs as much as the latent, whose product a `vmap` over actions shares.
-        dense = partial(nn.Dense, self.width)
+        dense = partial(nn.Dense, self.width, dtype=self.dtype)
         x = dense()(z) + dense(use_bias=False)(a)
         z = z + dense()(nn.relu(x))
         for _ in range(self.blocks - 1):
@@ -130,6 +136,7 @@ class FlatTorso(nn.Module):
 
     width: int
     depth: int
+    dtype: Dtype | None = None
     channels: tuple[int, ...] = ()
     conv: Callable[..., nn.Module] = nn.Conv
 
@@ -140,16 +147,16 @@ class FlatTorso(nn.Module):
             x = nn.relu(self.conv(channels)(x))
         x = x.reshape(x.shape[0], -1)
         for _ in range(self.depth):
-            x = nn.relu(nn.Dense(self.width)(x))
-        return standardise(nn.Dense(self.width)(x))
+            x = nn.relu(nn.Dense(self.width, dtype=self.dtype)(x))
+        return standardise(nn.Dense(self.width, dtype=self.dtype)(x))
 
 
 def flat_parts(torso: nn.Module, width: int, model_blocks: int, network: NetworkConfig) -> Parts:
     """Build the parts of a network with a feed-forward torso and a residual model on a flat latent [M, width]."""
     return Parts(
         encoder=FeedForward(torso),
-        dynamics=ResidualDynamics(width, model_blocks),
-        head=partial(Head, hidden=network.head_width),
+        dynamics=ResidualDynamics(width, model_blocks, network.precision),
+        head=partial(Head, hidden=network.head_width, dtype=network.precision),
     )
 
 

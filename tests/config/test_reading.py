@@ -111,7 +111,7 @@ def test_words_that_set_nothing_are_refused(word: str, words: str) -> None:
 def test_another_kind_of_network_begins_with_its_own_defaults() -> None:
     planes = config.load("go_5x5", ["network.kind=muzero", "network.channels=[8]", "network.blocks=1"]).network
     assert planes.model_dump() == {
-        "kind": "muzero", "head_width": 0, "input_planes": None, "crop": 0, "channels": (8,),
+        "kind": "muzero", "head_width": 0, "input_planes": None, "crop": 0, "precision": "float32", "channels": (8,),
         "blocks": 1, "policy_blocks": 0, "conv": "auto",
     }  # fmt: skip
     flat = config.override(config.load("go_5x5"), ["network.width=64", "network.kind=mlp"]).network
