@@ -119,8 +119,6 @@ def _draw_bars(
     axes.set_xticks(ticks, [f"{value:g}" for value in x])
 
 
-
-
 def _logarithmic(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
