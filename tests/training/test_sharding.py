@@ -173,7 +173,7 @@ def test_seeds_on_the_cores_of_a_cpu_share_its_memory() -> None:
     one = replay.num_bytes(sequence_shapes(config, env, model), config.replay_capacity_sequences) / steps
     large = small(replay={"capacity": int(free_on_host() * 2 / 3 / one)})
     make_local_trainer(large, make_layout(1))
-    with pytest.raises(ConfigError, match="lower replay.capacity"):
+    with pytest.raises(ConfigError, match=r"lower replay\.capacity"):
         make_local_trainer(large, make_layout(2))
 
 
