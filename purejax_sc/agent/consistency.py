@@ -147,8 +147,8 @@ def sc_distance(loss: str, model: Model, errors: ScErrors, atoms: np.ndarray) ->
 class StartStates(NamedTuple):
     """The M real states from which rollouts start. legal: bool [M, A].   epsilon: share of uniform actions.
 
-    actions: int [K, M] taken there next, only the first [1, M] unless a control replays them.
-    logits_mu: [K, M, A] of the policy that took them, None unless a control replays them.
+    actions: int [K, M] taken there next, only the first [1, M] unless the rollout policy replays them.
+    logits_mu: [K, M, A] of the policy that took them, None unless the rollout policy replays them.
     """
 
     legal: Array
@@ -157,7 +157,7 @@ class StartStates(NamedTuple):
     epsilon: Scalar
 
 
-class Control(NamedTuple):
+class RolloutPolicy(NamedTuple):
     """Imagination policy. replays: take the K real actions that followed; rollouts start where an episode has them."""
 
     make: Callable[[StartStates], Mu]
@@ -223,7 +223,7 @@ def _draw(key: Key, probs: Array, pi: Array) -> tuple[Array, Array]:
     return a, jnp.sum(a * pi, axis=-1) / jnp.sum(a * probs, axis=-1)
 
 
-def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
+def choose_start_indices(key: Key, num_states: int, ratio: float) -> Array:
     """Choose the indices [round(ratio * num_states)] of the states that rollouts start from (section 4.3, scaling):
     every state floor(ratio) times, and a random subset for the rest.
     """
@@ -237,7 +237,7 @@ def choose_roots(key: Key, num_states: int, ratio: float) -> Array:
 
 
 def choose_starts(
-    control: Control,
+    policy: RolloutPolicy,
     unroll: int,
     ratio: float,
     e: Array,
@@ -255,22 +255,22 @@ def choose_starts(
       logits: [T, B, A] policy logits of the batch.   valid: [T, B] its roots.
 
     Returns:
-      e [M, ...], policy logits [M, A], the mask [M] of starts that count, and the facts that `control` needs.
+      e [M, ...], policy logits [M, A], the mask [M] of starts that count, and the facts that `policy` needs.
     """
     logits, live, legal = flat(logits), flat(valid.mask), flat(batch.obs.legal[:-1])
     actions, logits_mu = flat(batch.action)[None], None
-    if control.replays:
+    if policy.replays:
         actions, logits_mu = (
             jnp.stack([flat(losses.shift(x, k)) for k in range(unroll)]) for x in (batch.action, batch.logits)
         )
         # The K actions must stay inside their episode and sequence.
         live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], unroll - 1).live[-1])
     if ratio != 1:
-        index = choose_roots(key, e.shape[0], ratio)
+        index = choose_start_indices(key, e.shape[0], ratio)
         e, logits, live, legal = (x[index] for x in (e, logits, live, legal))
         actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
     starts = StartStates(legal, actions, logits_mu, epsilon)
-    if control.replays or ratio != 1:
+    if policy.replays or ratio != 1:
         return e, logits, Counted(live, transforms.count_masks(live[None], axis).size), starts
     return e, logits, Counted(live, valid.size), starts
 
@@ -281,9 +281,9 @@ def perturb(key: Key, latent: Array, x: Scalar) -> Array:
     return latent * jax.random.uniform(key, latent.shape, latent.dtype, 1.0 - x, 1.0 + x)
 
 
-CONTROLS = {
-    "pi": Control(lambda starts: mu_epsilon(0.0, starts.legal)),
-    "epsilon": Control(lambda starts: mu_epsilon(starts.epsilon, starts.legal)),
-    "avoid_first": Control(lambda starts: mu_avoid_first(starts.actions[0], starts.legal)),
-    "original": Control(lambda starts: mu_original(starts.actions, starts.logits_mu), replays=True),
+ROLLOUT_POLICIES = {
+    "pi": RolloutPolicy(lambda starts: mu_epsilon(0.0, starts.legal)),
+    "epsilon": RolloutPolicy(lambda starts: mu_epsilon(starts.epsilon, starts.legal)),
+    "avoid_first": RolloutPolicy(lambda starts: mu_avoid_first(starts.actions[0], starts.legal)),
+    "original": RolloutPolicy(lambda starts: mu_original(starts.actions, starts.logits_mu), replays=True),
 }

@@ -338,14 +338,14 @@ def sc_loss(
     cfg = config.sc
     chex.assert_equal_shape([logits, batch.logits])
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
-    control, epsilon = cfg.control, hyper.rollout_epsilon
+    policy, epsilon = cfg.policy, hyper.rollout_epsilon
     e, logits, live, starts = consistency.choose_starts(
-        control, cfg.unroll, cfg.rollout_ratio, e, logits, batch, masks.valid, epsilon, key_roots, axis
+        policy, cfg.unroll, cfg.rollout_ratio, e, logits, batch, masks.valid, epsilon, key_roots, axis
     )
     if cfg.noise_on == "encoding":  # N7
         e = consistency.perturb(key_noise, e, hyper.latent_noise)
         logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
-    z_0, mu = model.start(params.dynamics, e), control.make(starts)
+    z_0, mu = model.start(params.dynamics, e), policy.make(starts)
     rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, DYNAMICS_GRADIENT)
     # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
     gates = cfg.gates if hyper.gates is None else hyper.gates

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from purejax_sc.cli import options, tables
-from purejax_sc.cli.setup import UserError, command_line, speaker, work
+from purejax_sc.cli.setup import UserError, command_line, make_say, report_errors
 
 
 @click.command()
@@ -44,7 +44,7 @@ def evaluate(directory: Path, overrides: tuple[str, ...], render: Path | None, d
     search. Games of two are played against random moves. KEY=VALUE changes the environment, as in levels.depth=20
     (Sokoban; generated levels are held out).
     """
-    with work("--episodes or --simulations"):
+    with report_errors("--episodes or --simulations"):
         chosen = options.chosen_searches(how)
         from purejax_sc.evaluation import evaluate as evaluation
         from purejax_sc.evaluation import model_quality
@@ -53,14 +53,14 @@ def evaluate(directory: Path, overrides: tuple[str, ...], render: Path | None, d
         if diagnose:
             model_quality.check(directory)
         asked = evaluation.EvaluationOptions(searches=chosen, **how)
-        report = evaluation.evaluate(directory, asked, render, speaker(), command_line(), overrides)
+        report = evaluation.evaluate(directory, asked, render, make_say(), command_line(), overrides)
     tables.print_evaluation(report)
     out = reports_of(directory)
     written = [out / evaluation.FILE, *([render] if render else [])]
     if diagnose:
-        with work("--diagnose on a run of fewer seeds"):
+        with report_errors("--diagnose on a run of fewer seeds"):
             sizes = model_quality.DiagnosisOptions(searches=chosen, seed=asked.seed)
-            found = model_quality.diagnose(directory, sizes, speaker(), command_line(), overrides)
+            found = model_quality.diagnose(directory, sizes, make_say(), command_line(), overrides)
         tables.print_diagnosis(found)
         written.append(out / model_quality.FILE)
     for path in written:
@@ -84,11 +84,11 @@ def imagine(directory: Path, overrides: tuple[str, ...], agent: int | None, **ho
     are compared with the real rewards, the root values of the states reached and the return-to-go, and with each
     other: the self-consistency error. KEY=VALUE changes the environment. Nothing is written.
     """
-    with work("--steps or --envs"):
+    with report_errors("--steps or --envs"):
         from purejax_sc.evaluation import model_rollouts
 
         chosen = model_rollouts.ImaginationOptions(**how)
-        report = model_rollouts.imagine_run(directory, chosen, agent, speaker(), overrides)
+        report = model_rollouts.imagine_run(directory, chosen, agent, make_say(), overrides)
     tables.print_imagination(report, model_rollouts.COLUMNS)
 
 
@@ -104,12 +104,12 @@ def levels(overrides: tuple[str, ...], num: int, out: Path, seed: int, render: P
 
     KEY=VALUE changes a constant of the generator, as in depth=100; file=levels.txt converts a file instead.
     """
-    with work("--num or positions="):
+    with report_errors("--num or positions="):
         from purejax_sc.config import load
         from purejax_sc.evaluation import levels
 
         config = load("sokoban", [f"levels.{item}" for item in overrides]).levels
-        levels.write(config, num, seed, out, render, speaker(quiet))
+        levels.write(config, num, seed, out, render, make_say(quiet))
     if not quiet:
         click.echo(f"wrote {' and '.join(str(path) for path in (out, render) if path)}")
 
@@ -134,7 +134,7 @@ def match(entrants: tuple[str, ...], opponent: str | None, boards: int | None, o
     if opponent is None and boards is not None:
         raise UserError("--boards has no effect without --opponent, an engine: leave it out, or name one")
     directory = out or Path("runs") / f"match_{Path(entrants[0]).name.replace(':', '_')}"
-    with work("--games, --boards or the simulations of a search"):
+    with report_errors("--games, --boards or the simulations of a search"):
         from purejax_sc.evaluation import matches
         from purejax_sc.games.engine_match import against_engine
 
@@ -142,8 +142,8 @@ def match(entrants: tuple[str, ...], opponent: str | None, boards: int | None, o
 
         def played() -> tuple[dict[str, Any], dict[str, str]]:
             if opponent is None:
-                return matches.round_robin(entrants, chosen, speaker()), {}
-            return against_engine(entrants, opponent, chosen, boards or 16, speaker())
+                return matches.round_robin(entrants, chosen, make_say()), {}
+            return against_engine(entrants, opponent, chosen, boards or 16, make_say())
 
         report = matches.write_match(played, directory, command_line())
     tables.print_match(report)
@@ -158,10 +158,10 @@ def gtp(name: str) -> None:
     DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search. Of a run with several seeds the first
     plays; `export --agent` picks another.
     """
-    with work("the simulations of its search"):
+    with report_errors("the simulations of its search"):
         from purejax_sc.games.gtp import open_server
 
-        server = open_server(name, speaker())
+        server = open_server(name, make_say())
         lines = (line.decode(errors="replace") for line in sys.stdin.buffer)
         server.serve(lines, lambda reply: click.echo(reply, nl=False))
 
@@ -174,10 +174,10 @@ def play(name: str, second: bool) -> None:
 
     It shows its estimated chances. DIR:32 searches with 32 simulations per move, DIR:32:gumbel by Gumbel search.
     """
-    with work("the simulations of its search"):
+    with report_errors("the simulations of its search"):
         from purejax_sc.games.play import from_terminal, open_game
 
-        open_game(name, speaker()).run(int(second), from_terminal, click.echo)
+        open_game(name, make_say()).run(int(second), from_terminal, click.echo)
 
 
 @click.command()
@@ -189,8 +189,8 @@ def export(directory: Path, out: Path, agent: int | None) -> None:
 
     Only the parameters that act are kept, in half precision. The directory can be used like that of the run.
     """
-    with work("what else runs on the machine"):
+    with report_errors("what else runs on the machine"):
         from purejax_sc.evaluation.export import export as export_agent
 
-        facts = export_agent(directory, out, agent, speaker())
+        facts = export_agent(directory, out, agent, make_say())
     click.echo(f"wrote {out}: the agent of seed {facts['seed']}, {facts['bytes'] / 1024:,.0f} KiB")

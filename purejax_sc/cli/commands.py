@@ -13,7 +13,7 @@ import click
 
 from purejax_sc import __version__
 from purejax_sc.cli import agents, options, tables
-from purejax_sc.cli.setup import Stopped, UserError, command_line, fail, refusals, speaker, training, work
+from purejax_sc.cli.setup import Stopped, UserError, command_line, fail, make_say, refusals, report_errors, training
 from purejax_sc.runs import interrupts
 
 MEMORY = "--seeds, replay.capacity or train.batch_sequences"  # what takes it in training
@@ -76,7 +76,7 @@ def train(
         raise UserError("--resume resumes a run and --force replaces it: give one of them")
     directory = out or Path("runs") / Path(config).stem
     stays = f"what was written stays in {directory}; --resume continues from there"
-    with work(MEMORY, stays, seeds > 1 or loaded.train.data_shards > 1, alone=coordinator is None):
+    with report_errors(MEMORY, stays, seeds > 1 or loaded.train.data_shards > 1, alone=coordinator is None):
         from purejax_sc.runs import fit
         from purejax_sc.training import distributed
 
@@ -115,7 +115,7 @@ def sweep(
     """
     directory = out or Path("runs") / f"sweep_{Path(config).stem}"
     stays = f"what was done stays in {directory}; --resume continues from there"
-    with work(f"{MEMORY}, or give fewer values at once", stays, all_cores=True):
+    with report_errors(f"{MEMORY}, or give fewer values at once", stays, all_cores=True):
         from purejax_sc.runs import sweep as sweeps
 
         with training(quiet, placement) as session:
@@ -156,7 +156,7 @@ def study(
     suffix = "" if size == "laptop" else f"_{size}"
     directory = out or Path("runs") / f"study_{Path(name).stem}{suffix}"
     stays = f"what was done stays in {directory}; the same command resumes"
-    with work(f"{MEMORY}, or give fewer --arms at once", stays, all_cores=True):
+    with report_errors(f"{MEMORY}, or give fewer --arms at once", stays, all_cores=True):
         from purejax_sc.studies import study as studies
         from purejax_sc.studies.study_file import load_study
 
@@ -183,11 +183,11 @@ def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None,
     `purejax-sc keys tabular` explains each KEY.
     """
     directory = out or Path("runs") / f"tabular_{task}"
-    with work("--seeds, or give fewer values at once", all_cores=True):
+    with report_errors("--seeds, or give fewer values at once", all_cores=True):
         from purejax_sc.tabular import study
 
         tasks: Any = study.TASKS if task == "all" else (task,)
-        summary = study.run(tasks, overrides, directory, seeds, speaker(quiet), command_line())
+        summary = study.run(tasks, overrides, directory, seeds, make_say(quiet), command_line())
     if not quiet:
         tables.print_methods(summary["methods"])
         click.echo(f"wrote {directory}")

@@ -47,7 +47,7 @@ def refusals() -> Iterator[None]:
 
 
 @contextmanager
-def work(cure: str, stays: str = "", all_cores: bool = False, alone: bool = True) -> Iterator[None]:
+def report_errors(cure: str, stays: str = "", all_cores: bool = False, alone: bool = True) -> Iterator[None]:
     """Context manager around all that computes: set up JAX, and turn errors that a user can mend into one line.
 
     cure:  what to lower where there is not enough memory.   stays: what Ctrl-C leaves.
@@ -63,7 +63,7 @@ def work(cure: str, stays: str = "", all_cores: bool = False, alone: bool = True
         raise Stopped(error, stays) from None
 
 
-def speaker(quiet: bool = False) -> Callable[[str], None]:
+def make_say(quiet: bool = False) -> Callable[[str], None]:
     """Return a function that prints progress messages to stderr."""
     return (lambda text: None) if quiet else partial(click.echo, err=True)
 

@@ -14,8 +14,8 @@ from purejax_sc.config.sections import (
     KINDS,
     AtariConfig,
     CheckpointConfig,
+    EnvFamily,
     EnvOptions,
-    Family,
     HostConfig,
     Hyper,
     LevelsConfig,
@@ -33,7 +33,7 @@ from purejax_sc.config.sections import (
 )
 
 OFF = (None, False, 0, "none")
-OWN = Family("", sections=("selfplay_eval",), rules=True)  # what an environment of the user's own may have
+OWN = EnvFamily("", sections=("selfplay_eval",), rules=True)  # what an environment of the user's own may have
 
 # the options of the network's kind
 Network = Annotated[SerializeAsAny[NetworkConfig], BeforeValidator(read_network)]
@@ -130,7 +130,7 @@ class Config(Section):
         self._check_hyper()
         return self
 
-    def _check_environment(self, family: Family) -> None:
+    def _check_environment(self, family: EnvFamily) -> None:
         """Refuse settings that belong to other environments."""
         for name in [name for other in FAMILIES.values() for name in other.sections if name not in family.sections]:
             section = getattr(self, name)

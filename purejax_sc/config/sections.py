@@ -92,7 +92,7 @@ def names_row(key: str, table: str, *others: str) -> GetPydanticSchema:
 
 
 UPDATES = "purejax_sc.agent.consistency:UPDATES"
-CONTROLS = "purejax_sc.agent.consistency:CONTROLS"
+ROLLOUT_POLICIES = "purejax_sc.agent.consistency:ROLLOUT_POLICIES"
 
 _AS_GATES = GetPydanticSchema(  # three numbers are read as Gates
     lambda source, handler: core_schema.no_info_after_validator_function(
@@ -192,7 +192,7 @@ class ScConfig(Section):
     """Gradient flow of self-consistency; none is the Muesli baseline."""
     unroll: Annotated[Repeats, Needs(("sc.update",))] = 3
     """K: imagined steps."""
-    rollout_policy: Annotated[str, names_row("sc.rollout_policy", CONTROLS), Needs(("sc.update",))] = "pi"
+    rollout_policy: Annotated[str, names_row("sc.rollout_policy", ROLLOUT_POLICIES), Needs(("sc.update",))] = "pi"
     """mu: pi; epsilon, mixed with uniform; avoid_first, never the first real action; original, the real actions."""
     rollout_ratio: Annotated[float, Field(gt=0, le=MOST), Needs(("sc.update",))] = 1.0
     """Imagined rollouts per state of the batch."""
@@ -210,12 +210,12 @@ class ScConfig(Section):
         return gates
 
     @property
-    def control(self) -> Any:
-        """The `agent.consistency.Control` of the imagination policy."""
-        return row(CONTROLS, self.rollout_policy)
+    def policy(self) -> Any:
+        """The `agent.consistency.RolloutPolicy` of the imagination policy."""
+        return row(ROLLOUT_POLICIES, self.rollout_policy)
 
 
-class Family(NamedTuple):
+class EnvFamily(NamedTuple):
     """Environments of one adapter. sections: only theirs.   host: run there.   rules: actions may be illegal."""
 
     module: str
@@ -226,15 +226,15 @@ class Family(NamedTuple):
 
 # The first part of an environment's name -> its family.
 FAMILIES = {
-    "gymnax": Family("purejax_sc.envs.gymnax"),
-    "garnet": Family("purejax_sc.envs.garnet", sections=("env_options",)),
-    "jumanji": Family("purejax_sc.envs.sokoban", sections=("levels",)),
-    "pgx": Family("purejax_sc.envs.pgx", sections=("selfplay_eval",), rules=True),
-    "atari": Family("purejax_sc.envs.atari", sections=("atari", "host"), host=True),
+    "gymnax": EnvFamily("purejax_sc.envs.gymnax"),
+    "garnet": EnvFamily("purejax_sc.envs.garnet", sections=("env_options",)),
+    "jumanji": EnvFamily("purejax_sc.envs.sokoban", sections=("levels",)),
+    "pgx": EnvFamily("purejax_sc.envs.pgx", sections=("selfplay_eval",), rules=True),
+    "atari": EnvFamily("purejax_sc.envs.atari", sections=("atari", "host"), host=True),
 }
 
 
-def family_of(env: str) -> Family | None:
+def family_of(env: str) -> EnvFamily | None:
     """The family of an environment by its whole name; None for one of the user's own, and for unknown ones."""
     return FAMILIES.get(env.partition("/")[0])
 

@@ -32,7 +32,7 @@ def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | No
     grids = generate(config, num, seed, say) if config.file is None else boxoban.read(Path(config.file))[:num]
     files = {out: boxoban.encode(out, grids)}
     if sheet is not None:
-        files[sheet] = render.encode(np.asarray(sokoban.draw(jnp.asarray(grids[: render.STRIP_FRAMES]))), ".png")
+        files[sheet] = render.encode(np.asarray(sokoban.render(jnp.asarray(grids[: render.STRIP_FRAMES]))), ".png")
     replace_files(files)
 
 

@@ -23,7 +23,7 @@ from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.envs import is_host, make_env
 from purejax_sc.evaluation.evaluate import evaluation_config, search_names, seed_keys
-from purejax_sc.evaluation.model_rollouts import Trajectory, mean_by_k, play, root_heads, shift_by_k, signed
+from purejax_sc.evaluation.model_rollouts import Trajectory, collect, mean_by_k, root_heads, shift_by_k, signed
 from purejax_sc.evaluation.players import RealNode, make_choices, make_real_search, real_step
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, Say, replace_file
@@ -110,7 +110,7 @@ def diagnose_agents(
 
     def measure(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions, Array | None]:
         params, (key_play, key_actions, key_choices) = row[0], jax.random.split(row[1], 3)
-        played = play(env, model, params, sampled, key_play, options.steps + depth, options.envs)
+        played = collect(env, model, params, sampled, key_play, options.steps + depth, options.envs)
         tried = try_actions(env, model, params, played, key_actions, config, options)
         choices = choose(env, model, params, played, key_choices, config, options) if searches else None
         return by_depth(model, params, env.spec, played, config, depth), tried, choices

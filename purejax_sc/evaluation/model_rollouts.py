@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from purejax_sc import memory
 from purejax_sc.agent import auxiliary, consistency, losses, returns
-from purejax_sc.agent.consistency import CONTROLS, UPDATES, Mu, StartStates
+from purejax_sc.agent.consistency import ROLLOUT_POLICIES, UPDATES, Mu, StartStates
 from purejax_sc.agent.transforms import masked_logits, masked_mean
 from purejax_sc.config import Config
 from purejax_sc.envs import base, make_env
@@ -59,7 +59,7 @@ class Trajectory(NamedTuple):
     discount: Array
 
 
-def play(env: Env, model: Model, params: Params, choose: Choose, key: Key, steps: int, num_envs: int) -> Trajectory:
+def collect(env: Env, model: Model, params: Params, choose: Choose, key: Key, steps: int, num_envs: int) -> Trajectory:
     """Act `steps` times in each environment; episodes follow each other. In a game, play both sides. Pure."""
 
     def step(stream: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Trajectory]:
@@ -149,8 +149,8 @@ def imagine(
 def make_mu(legal: Array, actions: Array, options: ImaginationOptions) -> Mu:
     """Return the imagination policy. legal: bool [M, A] of the roots.   actions: int [K, M] really taken from there."""
     if options.real_actions or options.sampled:
-        control = CONTROLS["original" if options.real_actions else "pi"]
-        return control.make(StartStates(legal, actions, logits_mu=None, epsilon=0.0))
+        policy = ROLLOUT_POLICIES["original" if options.real_actions else "pi"]
+        return policy.make(StartStates(legal, actions, logits_mu=None, epsilon=0.0))
 
     def greedy(k: int, logits: Array, key: Key) -> tuple[Array, Array]:
         del key
@@ -217,7 +217,7 @@ def imagine_run(
 
     def measure(params: Params, key: Key) -> dict[str, Array]:
         key_play, key_imagine = jax.random.split(key)
-        played = play(env, model, params, choose, key_play, options.steps, options.envs)
+        played = collect(env, model, params, choose, key_play, options.steps, options.envs)
         return errors_by_k(imagine(model, params, env.spec, played, key_imagine, config, options))
 
     arguments = row_params(agents, row), seed_keys(agents, options.seed)[row]

@@ -60,7 +60,7 @@ def draw_sokoban(frames: np.ndarray) -> np.ndarray:
         return frames
     from purejax_sc.envs import sokoban  # which imports Jumanji
 
-    return np.asarray(sokoban.draw(np.argmax(frames, axis=-1)))
+    return np.asarray(sokoban.render(np.argmax(frames, axis=-1)))
 
 
 def draw_board(frames: np.ndarray) -> np.ndarray:

@@ -97,8 +97,8 @@ def plan(out: Path, arms: Sequence[Arm], num_seeds: int, session: Session) -> li
     return list(jobs.values())
 
 
-def carry_out(jobs: Sequence[Job], session: Session) -> Iterator[Outcome]:
-    """Do jobs one after the other, and yield the outcome of each. A failure does not stop the others.
+def run_jobs(jobs: Sequence[Job], session: Session) -> Iterator[Outcome]:
+    """Run jobs one after the other, and yield the outcome of each. A failure does not stop the others.
 
     Raises KeyboardInterrupt when the process is asked to stop, after a checkpoint.
     """
@@ -109,11 +109,11 @@ def carry_out(jobs: Sequence[Job], session: Session) -> Iterator[Outcome]:
         rows = sum(len(run.seeds) for run in job)
         session.say(f"program {number + 1} of {len(jobs)}{until}: {job[0].config.env}, {names}: {rows} row(s)")
         begin = time.perf_counter()
-        yield job, do(job, session)
+        yield job, run_job(job, session)
         spent, done, left = spent + time.perf_counter() - begin, done + env_steps(job), left - env_steps(job)
 
 
-def do(job: Job, session: Session) -> str | None:
+def run_job(job: Job, session: Session) -> str | None:
     """Train the runs of a program, or resume them. Return the reason for which that failed, None if it did not."""
     try:
         fit(job, session)

@@ -59,7 +59,7 @@ def sweep(
     with experiments.directory(out, resume, experiments.RUNS):
         jobs = experiments.plan(out, [setting.arm for setting in settings], num_seeds, session)
         write_config(out, settings[0].config)
-        for _, reason in experiments.carry_out(jobs, session):
+        for _, reason in experiments.run_jobs(jobs, session):
             if reason and not (out / experiments.RUNS).exists():
                 raise RunError(reason)
             _write(out, settings, session.command)

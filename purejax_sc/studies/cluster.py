@@ -7,7 +7,7 @@ from typing import Any
 from purejax_sc.config import ConfigError, from_tree, to_tree
 from purejax_sc.results.files import RunError, Say
 from purejax_sc.runs.directory import Run
-from purejax_sc.runs.experiments import Job, Outcome, do
+from purejax_sc.runs.experiments import Job, Outcome, run_job
 from purejax_sc.runs.fit import Session
 
 
@@ -23,12 +23,12 @@ def connect(address: str) -> Any:
         raise ConfigError(f"--cluster {address}: no scheduler answers there: start one") from None
 
 
-def carry_out(jobs: Sequence[Job], client: Any, say: Say) -> Iterator[Outcome]:
+def run_jobs(jobs: Sequence[Job], client: Any, say: Say) -> Iterator[Outcome]:
     """Do jobs on a cluster, and yield the outcome of each. If a worker is lost, another one resumes its job."""
     from distributed import as_completed
 
     say(f"{len(jobs)} program(s) for {len(client.scheduler_info()['workers'])} worker(s)")
-    known = {client.submit(work, as_tree(job), key=str(job[0].out)): job for job in jobs}
+    known = {client.submit(run_remote, as_tree(job), key=str(job[0].out)): job for job in jobs}
     for future in as_completed(list(known)):
         reason = str(future.exception()) if future.status == "error" else None
         future.release()  # else the end of a worker that did it would have it done again
@@ -41,8 +41,8 @@ def as_tree(job: Job) -> list[Any]:
     return [(to_tree(run.config), run.seeds, str(run.out.resolve())) for run in job]
 
 
-def work(tree: list[Any]) -> None:
+def run_remote(tree: list[Any]) -> None:
     """Do a job, on a worker. Its results are files. Raises RunError with the reason for which it failed."""
-    reason = do([Run(from_tree(config), seeds, Path(out)) for config, seeds, out in tree], Session())
+    reason = run_job([Run(from_tree(config), seeds, Path(out)) for config, seeds, out in tree], Session())
     if reason:
         raise RunError(reason)

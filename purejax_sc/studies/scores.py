@@ -58,7 +58,7 @@ def add_human(scores: Scores) -> None:
         scores.setdefault("all games", {})[arm] = {"human_median": medians}
 
 
-def play(reached: Results, asked: GamesFile, say: Say) -> None:
+def play_matches(reached: Results, asked: GamesFile, say: Say) -> None:
     """Let the agents of an arm play the games that they have not played yet. Raises RunError and ConfigError."""
     for directory, simulations in itertools.product(reached.directories, asked.simulations):
         key, known = _key(asked, simulations), _played(directory)

@@ -45,8 +45,8 @@ def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | Non
         jobs = experiments.plan(out, arms, study.seeds, session)
         replace_file(out / NOTE, _note(study, session.command))
         failed: dict[str, str] = {}
-        here = experiments.carry_out(jobs, session)
-        for number, (job, reason) in enumerate(cluster.carry_out(jobs, client, session.say) if client else here):
+        here = experiments.run_jobs(jobs, session)
+        for number, (job, reason) in enumerate(cluster.run_jobs(jobs, client, session.say) if client else here):
             if reason is not None:
                 failed |= {f"{run.out.parent.parent.name}/{run.out.parent.name}": reason for run in job}
             _write(study, out, session.command, failed, len(jobs) - number - 1)
@@ -54,7 +54,7 @@ def run(study: Study, out: Path, session: Session = DEFAULTS, address: str | Non
             _run_tabular(study, out / TABULAR, session)
         if study.file.games:
             for each in (each for row in _reached(study, out).values() for each in row.values()):
-                scoring.play(each, study.file.games, session.say)
+                scoring.play_matches(each, study.file.games, session.say)
         return _write(study, out, session.command, failed, 0)
 
 

@@ -27,7 +27,7 @@ class _Part(Section, strict=False):
     """A part of a study file, in which lists of YAML become tuples."""
 
 
-class Arm(_Part):
+class ArmSection(_Part):
     """One of the agents compared."""
 
     title: str  # as the paper calls it
@@ -74,7 +74,7 @@ class StudyFile(_Part):
     figure: str | None = None  # of the paper
     seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
     environments: dict[Size, dict[Name, str]] = Field(default_factory=dict)  # by size, name -> words of `train`
-    arms: dict[Name, Arm]  # the first one is the baseline
+    arms: dict[Name, ArmSection]  # the first one is the baseline
     claims: tuple[Claim, ...] = ()
     axis: str | None = None  # label of the axis on which the arms have their `x`; without it areas are bars
     human: bool = False  # also score by human-normalised returns, aggregated over games (Atari)
@@ -82,7 +82,7 @@ class StudyFile(_Part):
     tabular: TabularFile | None = None
 
 
-KEYS = [key for section in (StudyFile, Arm, Claim, GamesFile, TabularFile) for key in section.model_fields]
+KEYS = [key for section in (StudyFile, ArmSection, Claim, GamesFile, TabularFile) for key in section.model_fields]
 
 
 class Study(NamedTuple):

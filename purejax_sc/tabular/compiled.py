@@ -36,7 +36,7 @@ class World(NamedTuple):
     stream: Key  # of the data
 
 
-class Curves(NamedTuple):
+class TabularCurves(NamedTuple):
     """Curves of one program. P log points, the first before any iteration."""
 
     iterations: np.ndarray  # int [P]
@@ -60,7 +60,7 @@ class TaskResult(NamedTuple):
 
     methods: list[Method]
     seeds: list[int]
-    curves: Curves
+    curves: TabularCurves
 
 
 @partial(jax.jit, static_argnames=("states", "actions", "discount"))
@@ -130,7 +130,7 @@ def run(
     variants: Variant,
     num_seeds: int,
     progress: Callable[[int], None] = lambda done: None,
-) -> Curves:
+) -> TabularCurves:
     """Run variants [V] on seeds from `options.seed` upwards, spread over as many devices as divide their number.
 
     progress: called with the number of finished iterations after each log point. Raises ConfigError.
@@ -152,7 +152,7 @@ def run(
         points.append(jax.device_get(observe(gathered, world, variants)))
         progress(done + options.log_every)
     seconds = time.perf_counter() - compiled
-    return Curves(
+    return TabularCurves(
         iterations=np.arange(len(points)) * options.log_every,
         metrics={name: np.stack([point[name].T for point in points], axis=-1) for name in points[0]},
         compile_seconds=compiled - begin,

@@ -476,7 +476,7 @@ def test_original_actions_are_replayed(correct):
 
 @pytest.mark.parametrize("ratio", [0.25, 1.5, 2.0])
 def test_roots_are_chosen_evenly(ratio):
-    index = np.asarray(consistency.choose_roots(jax.random.key(0), 40, ratio))
+    index = np.asarray(consistency.choose_start_indices(jax.random.key(0), 40, ratio))
     assert index.shape == (round(40 * ratio),)
     counts = np.bincount(index, minlength=40)
     assert counts.shape == (40,)
@@ -486,12 +486,12 @@ def test_roots_are_chosen_evenly(ratio):
 
 
 def test_roots_beyond_whole_copies_depend_on_the_key():
-    a, b = (np.asarray(consistency.choose_roots(jax.random.key(i), 40, 0.25)) for i in range(2))
+    a, b = (np.asarray(consistency.choose_start_indices(jax.random.key(i), 40, 0.25)) for i in range(2))
     assert set(a) != set(b)
 
 
 def test_at_least_one_root_is_chosen():
-    assert consistency.choose_roots(jax.random.key(0), 40, 0.001).shape == (1,)
+    assert consistency.choose_start_indices(jax.random.key(0), 40, 0.001).shape == (1,)
 
 
 def test_perturb_multiplies_by_uniform_noise():

@@ -433,7 +433,7 @@ def imagined(config, model, params, batch, key, hyper):
     cfg = config.sc
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
     e = rows(model.encode(params.encoder, batch.obs, ())[0])[: T * B]
-    index = consistency.choose_roots(key_roots, T * B, cfg.rollout_ratio)
+    index = consistency.choose_start_indices(key_roots, T * B, cfg.rollout_ratio)
     e, legal, action = e[index], rows(batch.obs.legal[:-1])[index], rows(batch.action)[index]
 
     def following(x):

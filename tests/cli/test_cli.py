@@ -13,7 +13,7 @@ import pytest
 
 from purejax_sc import config
 from purejax_sc.cli.commands import cli, main
-from purejax_sc.cli.setup import Stopped, work
+from purejax_sc.cli.setup import Stopped, report_errors
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_a_user_without_a_home_has_no_cache_of_programs(monkeypatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # as of a user id that the machine does not know
     before = jax.config.jax_compilation_cache_dir
-    with work(""):
+    with report_errors(""):
         assert jax.config.jax_compilation_cache_dir == before
 
 
@@ -175,7 +175,7 @@ def test_every_command_is_in_the_help(capsys) -> None:
 def test_ctrl_c_has_the_line_of_its_command() -> None:
     with (
         pytest.raises(Stopped, match=r"^stopped: what was written stays$") as caught,
-        work("", "what was written stays"),
+        report_errors("", "what was written stays"),
     ):
         raise KeyboardInterrupt
     assert caught.value.status == 130

@@ -49,7 +49,7 @@ def test_a_search_in_parts_goes_on() -> None:
 
 
 def test_rooms_are_dug_inside() -> None:
-    floor = jax.jit(jax.vmap(levels.dig))(jax.random.split(jax.random.key(0), 256))
+    floor = jax.jit(jax.vmap(levels.carve_room))(jax.random.split(jax.random.key(0), 256))
     border = np.ones((10, 10), bool)
     border[1:-1, 1:-1] = False
     assert not np.asarray(floor)[:, border].any()

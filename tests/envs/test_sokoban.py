@@ -75,7 +75,7 @@ def test_the_adapter_agrees_with_plain_python(pool) -> None:
 
 def test_pictures_show_the_same_as_symbols() -> None:
     grid = jnp.asarray(boxoban.parse(LEVEL)[0])
-    draw = jax.jit(sokoban.draw)
+    draw = jax.jit(sokoban.render)
     picture = np.asarray(draw(grid))
     assert picture.shape == (80, 80, 3)
     np.testing.assert_array_equal(draw(grid[1:9, 2:9]), picture[8:72, 16:72])

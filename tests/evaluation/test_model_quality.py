@@ -17,7 +17,7 @@ from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.evaluation import evaluate, model_quality
 from purejax_sc.evaluation.model_quality import DiagnosisOptions
-from purejax_sc.evaluation.model_rollouts import play
+from purejax_sc.evaluation.model_rollouts import collect
 from purejax_sc.evaluation.players import make_choices
 from purejax_sc.types import Env, Step
 
@@ -29,7 +29,7 @@ def sampled(env, params, config, key, steps):
     """A trajectory of 8 environments."""
     model, _ = model_and_params()
     choose = make_choices(config, model, env.spec)["sampled"]
-    return play(env, model, params, choose, key, steps, 8)
+    return collect(env, model, params, choose, key, steps, 8)
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def look(
     choose = make_choices(config, MODEL, env.spec)["sampled" if how.sampled else "greedy"]
 
     def numbers(params):
-        played = model_rollouts.play(env, MODEL, params, choose, jax.random.key(0), how.steps, how.envs)
+        played = model_rollouts.collect(env, MODEL, params, choose, jax.random.key(0), how.steps, how.envs)
         found = model_rollouts.imagine(MODEL, params, env.spec, played, jax.random.key(1), config, how)
         return found, model_rollouts.errors_by_k(found)
 

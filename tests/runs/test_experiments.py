@@ -29,9 +29,9 @@ def plan(out: Path, arms: Sequence[Arm], num_seeds: int) -> list[Job]:
         return experiments.plan(out, arms, num_seeds, Session())
 
 
-def carry_out(out: Path, arms: Sequence[Arm], num_seeds: int, watch: Watch | None = None) -> list[Outcome]:
+def run_jobs(out: Path, arms: Sequence[Arm], num_seeds: int, watch: Watch | None = None) -> list[Outcome]:
     with counting():
-        return list(experiments.carry_out(plan(out, arms, num_seeds), (watch or Watch()).session))
+        return list(experiments.run_jobs(plan(out, arms, num_seeds), (watch or Watch()).session))
 
 
 def test_what_differs_in_traced_numbers_is_one_program(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_what_differs_in_traced_numbers_is_one_program(tmp_path: Path) -> None:
 
 def test_each_arm_becomes_a_run_like_any_other(tmp_path: Path) -> None:
     arms = [arm("low", LOW), arm("high", HIGH)]
-    [(job, reason)] = carry_out(tmp_path, arms, 2)
+    [(job, reason)] = run_jobs(tmp_path, arms, 2)
     assert ([experiments.status(run.out) for run in job], reason) == (["complete"] * 2, None)
     for name, rate in ("low", 0.001), ("high", 0.01):
         run = tmp_path / "runs" / name / "0-1"
@@ -57,12 +57,12 @@ def test_each_arm_becomes_a_run_like_any_other(tmp_path: Path) -> None:
 
 
 def test_more_seeds_and_more_arms_come_beside_those_that_are_there(tmp_path: Path) -> None:
-    carry_out(tmp_path, [arm("low", LOW)], 2)
+    run_jobs(tmp_path, [arm("low", LOW)], 2)
     before = (tmp_path / "runs/low/0-1/metrics.csv").read_bytes()
     more = [arm("low", LOW), arm("high", HIGH)]
     (job,) = plan(tmp_path, more, 3)
     assert [(run.out.name, run.seeds) for run in job] == [("2-2", [2]), ("0-2", [0, 1, 2])]
-    carry_out(tmp_path, more, 3)
+    run_jobs(tmp_path, more, 3)
     assert (tmp_path / "runs/low/0-1/metrics.csv").read_bytes() == before
     results = experiments.read(tmp_path, more[0])
     assert results is not None
@@ -72,15 +72,15 @@ def test_more_seeds_and_more_arms_come_beside_those_that_are_there(tmp_path: Pat
 
 def test_a_stopped_program_resumes_bit_for_bit(tmp_path: Path) -> None:
     arms = [arm("low", LOW), arm("high", HIGH)]
-    carry_out(tmp_path / "whole", arms, 2)
+    run_jobs(tmp_path / "whole", arms, 2)
     for at in (4, 8, 12):
         with pytest.raises(KeyboardInterrupt):
-            carry_out(tmp_path / "parts", arms, 2, Watch(at, at_once))  # as a kill: without that checkpoint
+            run_jobs(tmp_path / "parts", arms, 2, Watch(at, at_once))  # as a kill: without that checkpoint
     # a kill between the checkpoints of two runs, and a new arm: the begun ones stay together
     shutil.rmtree(tmp_path / "parts/runs/high/0-1/checkpoints/8")
     jobs = plan(tmp_path / "parts", [arm("new", "hyper.learning_rate=1e-1"), *arms], 2)
     assert [[run.out.parent.name for run in job] for job in jobs] == [["new"], ["low", "high"]]
-    carry_out(tmp_path / "parts", arms, 2)
+    run_jobs(tmp_path / "parts", arms, 2)
     for name in ("low", "high"):
         ours, theirs = (tmp_path / which / "runs" / name / "0-1" for which in ("whole", "parts"))
         assert table(ours) == table(theirs)
@@ -89,20 +89,20 @@ def test_a_stopped_program_resumes_bit_for_bit(tmp_path: Path) -> None:
 def test_a_kill_during_the_first_checkpoint_keeps_the_runs_together(tmp_path: Path) -> None:
     arms = [arm("low", LOW), arm("high", HIGH)]
     with pytest.raises(KeyboardInterrupt):
-        carry_out(tmp_path, arms, 1, Watch(8, at_once))
+        run_jobs(tmp_path, arms, 1, Watch(8, at_once))
     shutil.rmtree(tmp_path / "runs/high/0-0/checkpoints")
     for name in ("low", "high"):
         (tmp_path / "runs" / name / "0-0/summary.json").unlink()  # written after all checkpoints
     (job,) = plan(tmp_path, arms, 1)
     assert len(job) == 2
-    [(job, _)] = carry_out(tmp_path, arms, 1)
+    [(job, _)] = run_jobs(tmp_path, arms, 1)
     assert [experiments.status(run.out) for run in job] == ["complete"] * 2
 
 
 def test_a_row_that_diverges_is_marked_and_the_others_go_on(tmp_path: Path) -> None:
     jobs = plan(tmp_path, [arm("low", LOW), arm("high", HIGH)], 2)
     with counting(bad_seed=1, bad_after=5):
-        [(job, _)] = experiments.carry_out(jobs, Session())
+        [(job, _)] = experiments.run_jobs(jobs, Session())
     assert [(x["status"], x["lost"], x["updates"]) for x in (read_summary(run.out) for run in job)] == [
         ("complete", [1], 16)
     ] * 2
@@ -118,12 +118,12 @@ def test_a_program_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(experiments, "fit", fails)
     arms = [arm("low", LOW), arm("long", "sc.unroll=4")]
-    assert [reason for _, reason in carry_out(tmp_path, arms, 1)] == ["the disk is full", None]
+    assert [reason for _, reason in run_jobs(tmp_path, arms, 1)] == ["the disk is full", None]
     assert [job[0].out.parent.name for job in plan(tmp_path, arms, 1)] == ["low"]
 
 
 def test_another_configuration_under_the_same_name_is_refused(tmp_path: Path) -> None:
-    carry_out(tmp_path, [arm("low", LOW)], 1)
+    run_jobs(tmp_path, [arm("low", LOW)], 1)
     with pytest.raises(RunError, match=r"was trained with another hyper\.learning_rate"):
         plan(tmp_path, [arm("low", HIGH)], 1)
 

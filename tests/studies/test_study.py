@@ -196,14 +196,14 @@ def test_tasks_are_done_by_workers_and_those_that_fail_say_why(tmp_path: Path, m
         done.append(job[0].out)
         return "no room" if "direct" in str(job[0].out) else None
 
-    monkeypatch.setattr(cluster, "do", do)
+    monkeypatch.setattr(cluster, "run_job", do)
     configs = load_study("smoke").configs["Catch"]
     jobs = [[Run(config, [0], tmp_path / arm)] for arm, config in configs.items()]
     with (
         distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as local,
         cluster.connect(local.scheduler_address) as client,
     ):
-        outcomes = {job[0].out.name: reason for job, reason in cluster.carry_out(jobs, client, print)}
+        outcomes = {job[0].out.name: reason for job, reason in cluster.run_jobs(jobs, client, print)}
     assert outcomes == {"none": None, "direct": "no room"}
     assert sorted(done) == [tmp_path / "direct", tmp_path / "none"]
 
@@ -213,7 +213,7 @@ def test_a_task_that_fails_on_a_worker_says_why(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/note.txt").write_text("not a run")
     with pytest.raises(RunError, match="not a run directory"):
-        cluster.work(cluster.as_tree([Run(config, [0], tmp_path / "run")]))
+        cluster.run_remote(cluster.as_tree([Run(config, [0], tmp_path / "run")]))
 
 
 def test_no_cluster_is_said_in_a_line(tmp_path: Path, capsys) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from purejax_sc.cli.commands import main
 from purejax_sc.tabular import compiled, study
-from purejax_sc.tabular.compiled import Curves, Method, TaskResult
+from purejax_sc.tabular.compiled import Method, TabularCurves, TaskResult
 from purejax_sc.tabular.options import TabularOptions, parse, variant
 
 SMALL = ("states=5", "actions=2", "iterations=20", "log_every=10")
@@ -169,7 +169,7 @@ def result_of(metrics: dict[str, list]) -> TaskResult:
     methods = [Method("evaluation", "mle", update, "") for update in ("none", "dyna", "direct")]
     metrics = {name: np.array(values, float) for name, values in metrics.items()}
     seeds = metrics["ratio_error"].shape[1]
-    curves = Curves(np.arange(2), metrics, 0.0, 0.0, 0.0)
+    curves = TabularCurves(np.arange(2), metrics, 0.0, 0.0, 0.0)
     return TaskResult(methods, list(range(seeds)), curves)
 
 

@@ -68,11 +68,11 @@ def test_devices_that_train_different_seeds_never_wait_for_each_other() -> None:
 UNEQUAL = """
 import time, jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, PartitionSpec
-from purejax_sc.cli.setup import work
+from purejax_sc.cli.setup import report_errors
 def f(n):
     x = jax.lax.fori_loop(0, n[0], lambda _, x: jnp.tanh(x @ x), jnp.ones((256, 256)))
     return jax.lax.psum(x[0, 0], "data")
-with work(""):
+with report_errors(""):
     mesh = Mesh(np.array(jax.devices()), ("data",))
     f = jax.shard_map(f, mesh=mesh, in_specs=PartitionSpec("data"), out_specs=PartitionSpec(), check_vma=False)
     run = jax.jit(f).lower(np.ones(2, np.int32)).compile()

@@ -90,7 +90,7 @@ def make(config: Config) -> Env:
         return state, show(state, 0.0, False)
 
     def step(key: Key, state: SokobanState, action: Array) -> tuple[SokobanState, Step]:
-        state, reward, solved = play(game, state, action)
+        state, reward, solved = apply_action(game, state, action)
         return state, show(state, reward, solved)
 
     wanted = config.levels
@@ -104,7 +104,7 @@ def make_game() -> Sokoban:
     return Sokoban(ToyGenerator(), viewer=unused, time_limit=TIME_LIMIT)
 
 
-def play(game: Sokoban, state: SokobanState, action: Array) -> tuple[SokobanState, Array, Array]:
+def apply_action(game: Sokoban, state: SokobanState, action: Array) -> tuple[SokobanState, Array, Array]:
     """The next state, the reward, and whether the level is solved."""
     before = State(
         key=None,
@@ -133,7 +133,7 @@ def start(grid: Array) -> SokobanState:
     )
 
 
-def draw(codes: Array) -> Array:
+def render(codes: Array) -> Array:
     """Codes [..., height, width] as pictures uint8 [..., 8 height, 8 width, 3]."""
     *lead, height, width = codes.shape
     tiles = jnp.swapaxes(jnp.asarray(TILES)[codes], -4, -3)  # rows, pixels of a row, columns, pixels of a column

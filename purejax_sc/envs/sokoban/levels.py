@@ -115,7 +115,7 @@ def generate(key: Key, rules: Rules) -> Level:
 def begin(key: Key, rules: Rules) -> Search:
     """Begin a search in a new room, with boxes on their targets."""
     key_room, key_place = jax.random.split(key)
-    floor = dig(key_room)
+    floor = carve_room(key_room)
     targets, player, fits = place(key_place, floor)
     return start(floor, targets, player, fits, rules)
 
@@ -152,11 +152,11 @@ def _slots(rules: Rules) -> int:
 def finish(search: Search) -> Level:
     """The best position of a search as a level."""
     best = search.best
-    grid = draw(search.floor, search.targets, best.position.boxes, best.position.player)
+    grid = make_grid(search.floor, search.targets, best.position.boxes, best.position.player)
     return Level(grid, jnp.where(search.fits, best.score, 0), _solution(best), best.length)
 
 
-def dig(key: Key) -> Array:
+def carve_room(key: Key) -> Array:
     """The floor of a room, bool [10, 10]: a walk opens a random pattern around each of its cells."""
     key_start, key_direction, key_turn, key_new, key_pattern = jax.random.split(key, 5)
     start = jax.random.randint(key_start, (2,), 1, SIZE - 1)
@@ -237,7 +237,7 @@ def room_score(position: Position, targets: Array) -> Array:
     return jnp.where(on_target, 0, position.swaps * jnp.sum(rows + columns))
 
 
-def draw(floor: Array, targets: Array, boxes: Array, player: Array) -> Array:
+def make_grid(floor: Array, targets: Array, boxes: Array, player: Array) -> Array:
     """The grid uint8 [10, 10] of a position: floor bool [100], cells of the targets and boxes [4] and the player."""
     grid = jnp.where(floor, FLOOR, WALL).at[targets].set(TARGET)
     grid = grid.at[boxes].set(jnp.where(grid[boxes] == TARGET, BOX_ON_TARGET, BOX))
