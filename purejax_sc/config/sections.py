@@ -162,7 +162,7 @@ class MuesliConfig(Section):
     """Off-policy correction of returns."""
     num_action_samples: Natural = 0
     """Actions per state from which CMPO and Retrace's expected q are estimated; 0: exact sums over all actions."""
-    bins: Annotated[int, Field(ge=3, le=100_000)] = 51
+    bins: Annotated[int, Field(ge=3, le=100_000)] = 101
     """Atoms of the distributions of value and reward."""
     value_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
     """The bins lie between -value_max and value_max, in transformed units."""
