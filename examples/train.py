@@ -14,7 +14,7 @@ from purejax_sc import EvaluationOptions, evaluate, load, train
 
 def main(words: list[str]) -> None:
     """Train two seeds and print their greedy returns."""
-    name, overrides = (words[0], words[1:]) if words else ("catch", ["train.env_steps=24_000"])
+    name, overrides = (words[0], words[1:]) if words else ("catch", ["train.env_steps=16_000"])
     directory = Path("runs") / "train_example"
     config = load(name, overrides)
     summary = train(config, directory, num_seeds=2, force=True)  # `force` replaces an earlier run

@@ -162,9 +162,9 @@ def test_what_is_no_environment_and_no_number_is_one_line() -> None:
 
 
 def test_an_agent_of_a_state_and_a_state_of_a_checkpoint(run) -> None:
-    """A dict of hyper-parameters is swept, and its rows are agents. Training goes on from a checkpoint's learner."""
-    sweep = jax.jit(jax.vmap(make_train("smoke"), (None, 0)))
-    states, _ = sweep(jax.random.key(0), {"learning_rate": jnp.array([0.0, 1e-3])})
+    """Rows of a batch of states are agents. Training goes on from a checkpoint's learner."""
+    trainer = purejax_sc.make_trainer("smoke")
+    states = jax.jit(jax.vmap(trainer.init))(jax.random.split(jax.random.key(0), 2))
     one, other = (Agent.from_state("smoke", jax.tree.map(lambda x, i=i: x[i], states)) for i in range(2))
     assert any(np.any(x != y) for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
     obs = observe(one.make_env(), 2)
@@ -172,9 +172,8 @@ def test_an_agent_of_a_state_and_a_state_of_a_checkpoint(run) -> None:
     learner = load_learner(run)
     assert learner.updates == 1
     jax.tree.map(np.testing.assert_array_equal, learner.target, load_agent(run).params)
-    trainer = purejax_sc.make_trainer("smoke")
-    state = trainer.init(jax.random.key(0))._replace(learner=learner)
-    assert trainer.iterate(state, load("smoke").hyper)[0].learner.updates == 2
+    state = jax.tree.map(lambda x: x[0], states)._replace(learner=learner)
+    assert jax.jit(trainer.iterate)(state, load("smoke").hyper)[0].learner.updates == 2
 
 
 def test_what_is_printed_fits_a_screen(run) -> None:

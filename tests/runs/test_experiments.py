@@ -136,9 +136,10 @@ def test_seeds_on_the_host_are_a_program_each(tmp_path: Path) -> None:
 def test_a_sweep_resumes_and_takes_more_seeds(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     words = ["sweep", "smoke", "--quiet", "--out", str(out)]
-    assert main([*words, f"{LOW},1e-2"]) == 0
-    before = (out / "runs" / LOW / "0-0" / "metrics.csv").read_bytes()
-    assert main([*words, f"{LOW},1e-2", "--resume", "--seeds", "2"]) == 0
+    with counting():
+        assert main([*words, f"{LOW},1e-2"]) == 0
+        before = (out / "runs" / LOW / "0-0" / "metrics.csv").read_bytes()
+        assert main([*words, f"{LOW},1e-2", "--resume", "--seeds", "2"]) == 0
     report = json.loads((out / "sweep.json").read_text())
     assert [setting["hyper.learning_rate"] for setting in report["settings"]] == ["1e-3", "1e-2"]
     assert all(len(setting["final_return"]) == 2 for setting in report["settings"])

@@ -26,9 +26,10 @@ FILES = {"study.json", "runs", "figure.png", "claims.csv", "scores.csv", "report
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Half of the shipped study of a minute, by the command line."""
+    """Half of the shipped study of a minute, by the command line, with a trainer that counts."""
     out = tmp_path_factory.mktemp("studies") / "smoke"
-    assert main(["study", "smoke", "--envs", "Catch", "--quiet", "--out", str(out)]) == 0
+    with counting():
+        assert main(["study", "smoke", "--envs", "Catch", "--quiet", "--out", str(out)]) == 0
     return out
 
 
