@@ -51,8 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if "slow" not in config.option.markexpr.replace("not slow", ""):
         os.environ.setdefault("XLA_FLAGS", f"{COMPILE_QUICKLY} {PATIENCE}")  # as commands have it: programs are shared
     if not hasattr(config, "workerinput"):  # workers, and what tests start, inherit this environment
-        config.stash[COMPILED] = tempfile.mkdtemp(prefix="compiled-")
-        _keep_every_program(config.stash[COMPILED])
+        shared = os.environ.get("JAX_COMPILATION_CACHE_DIR")  # of several sessions, as in .ci/run
+        if not shared:
+            shared = config.stash[COMPILED] = tempfile.mkdtemp(prefix="compiled-")
+        _keep_every_program(shared)
 
 
 def _keep_every_program(directory: str) -> None:
