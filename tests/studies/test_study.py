@@ -105,7 +105,7 @@ def test_what_fails_is_said_and_the_rest_goes_on(tmp_path: Path, monkeypatch) ->
     monkeypatch.setattr(experiments, "fit", fails)
     found = counted(tmp_path / "out")
     assert found.failed == {"Catch/none": "no room <here>", "Catch/direct": "no room <here>"}
-    assert list(found.tasks) == ["CartPole"]
+    assert list(found.tasks) == ["Garnet"]
     assert "Catch/none failed: no room &lt;here&gt;" in (tmp_path / "out/report.html").read_text()
 
 

@@ -104,7 +104,7 @@ def test_settings_of_an_arm_must_have_an_effect(own) -> None:
     [
         ({"size": "paper"}, "this study has no size paper: choose laptop"),
         ({"arms": ["dirct"]}, "no arm 'dirct' in this study: did you mean 'direct'"),
-        ({"envs": ["Pong"]}, "no environment 'Pong' in this study: known: Catch, CartPole"),
+        ({"envs": ["Pong"]}, "no environment 'Pong' in this study: known: Catch, Garnet"),
     ],
 )
 def test_what_a_study_has_not_is_named(options, message: str) -> None:
