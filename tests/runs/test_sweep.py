@@ -166,17 +166,17 @@ def test_every_kind_of_grid_is_drawn(keys: list[str]) -> None:
 
 def test_the_axis_spans_intervals_not_differences(monkeypatch) -> None:
     monkeypatch.setattr(plots, "encode", lambda figure, form: figure)
-    runs = [result({"hyper.sc_weight": str(i)}, [0.1 * i, 2.0 + 0.1 * i], [False, False]) for i in range(2)]
+    runs = [result({"hyper.sc_weight": str(i)}, [0.1 * i, 2.0 + 0.1 * i], set()) for i in range(2)]
     [axes] = draw(runs).axes
     [line, *_] = axes.lines
     bottom, top = axes.get_ylim()
     assert np.ptp(line.get_ydata()) < 0.1 * (top - bottom)  # means 1.0 and 1.1, each interval two wide
-    for _, low, high in map(score, runs):
+    for _, low, high in (score(found) for _, found in runs):
         assert bottom < low < high < top
 
 
 def test_updates_have_their_names_and_colours(monkeypatch) -> None:
     monkeypatch.setattr(plots, "encode", lambda figure, form: figure)
-    [axes] = draw([result({"sc.update": name}, [1.0], [False]) for name in ("direct", "none")]).axes
+    [axes] = draw([result({"sc.update": name}, [1.0], set()) for name in ("direct", "none")]).axes
     lines = {line.get_label(): line.get_color() for line in axes.lines}
     assert lines == {"SC-Direct": plots.METHODS["direct"][1], "Muesli": plots.METHODS["none"][1]}
