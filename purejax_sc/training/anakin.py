@@ -50,7 +50,7 @@ class Trainer(NamedTuple):
     judge: Callable[[DeviceState], tuple[DeviceState, dict[str, Array]]]
 
 
-class Parts(NamedTuple):
+class Components(NamedTuple):
     """Components of a trainer. axis: name of the mesh axis along which devices share a run, if they do."""
 
     config: Config
@@ -96,7 +96,7 @@ def make_trainer(
     if not env.spec.two_player and config.selfplay_eval != SelfplayEvalConfig():
         raise ConfigError(f"selfplay_eval.* has no effect with env={config.env!r}, which has one player: leave it out")
     model = model or make_model(config, env.spec)
-    parts = Parts(config, env, model, muesli.make_learner(config, model, env.spec, axis, sc_errors), axis)
+    parts = Components(config, env, model, muesli.make_learner(config, model, env.spec, axis, sc_errors), axis)
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
     check_fits(config, parts.learner, row, free, num_seeds)
     if config.replay_sequences:
@@ -110,7 +110,7 @@ def _with_env(config: Config | str, env: Any) -> Config:
     return override(config, {"env": env}) if isinstance(env, str) else config
 
 
-def _init(parts: Parts, key: Key) -> DeviceState:
+def _init(parts: Components, key: Key) -> DeviceState:
     config, model = parts.config, parts.model
     key_learner, key_env, key_rest = jax.random.split(key, 3)
     driver = base.init(parts.env, parts.own(key_env), config.train.num_envs)
@@ -122,7 +122,7 @@ def _init(parts: Parts, key: Key) -> DeviceState:
     return TrainState(state, driver, model.initial_carry(config.train.num_envs), ring, earlier, key_rest)
 
 
-def _iterate(parts: Parts, state: DeviceState, hyper: Hyper) -> tuple[DeviceState, dict[str, Array]]:
+def _iterate(parts: Components, state: DeviceState, hyper: Hyper) -> tuple[DeviceState, dict[str, Array]]:
     config, env, model, learner, axis = parts
     key, key_act, key_learn, key_shared = jax.random.split(state.key, 4)
     key_act = parts.own(key_act)
@@ -169,7 +169,7 @@ def generate_unroll(
     return after, carry_after, sequence, jax.tree.map(jnp.sum, episodes)
 
 
-def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Array]]:
+def _judge(parts: Components, state: DeviceState) -> tuple[DeviceState, dict[str, Array]]:
     """Play against random moves, and against what acted earlier in the run."""
     config = parts.config
     if not parts.judged:
@@ -186,7 +186,7 @@ def _judge(parts: Parts, state: DeviceState) -> tuple[DeviceState, dict[str, Arr
     return state._replace(earlier=earlier), transforms.device_mean(metrics, parts.axis)
 
 
-def _result(parts: Parts, params: Params, opponent: Params | Nothing | None, key: Key) -> Array:
+def _result(parts: Components, params: Params, opponent: Params | Nothing | None, key: Key) -> Array:
     """Mean result, from -1 to 1, of games against other parameters, or against uniformly random moves."""
     env, model = parts.env, parts.model
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import sokoban_reference
 
 from purejax_sc.envs.sokoban import levels
-from purejax_sc.envs.sokoban.levels import Position, Rules
+from purejax_sc.envs.sokoban.levels import ReversePosition, Rules
 
 RULES = Rules(depth=60, positions=400)
 
@@ -68,7 +68,7 @@ def test_successors_by_hand() -> None:
     # The player (0) between box 1 on its left and floor on its right; below it is box 2, above it wall.
     floor, (player, *boxes) = walled("##########", "# 10 #", "# 32 #", "#  4 #")
     after, legal = levels.successors(
-        Position(jnp.array(boxes), jnp.int32(player), jnp.int32(2), jnp.int32(5)), jnp.asarray(floor)
+        ReversePosition(jnp.array(boxes), jnp.int32(player), jnp.int32(2), jnp.int32(5)), jnp.asarray(floor)
     )
     # Only to the right is free. The move leaves the box, the pull takes box 1 along: a swap, since box 3 came last.
     assert legal.tolist() == [False, True, False, False, False, True, False, False]
@@ -77,14 +77,14 @@ def test_successors_by_hand() -> None:
     assert after.boxes[5].tolist() == [player, *boxes[1:]]
     assert (int(after.last[1]), int(after.swaps[1])) == (2, 5)
     assert (int(after.last[5]), int(after.swaps[5])) == (0, 6)
-    first = Position(jnp.array(boxes), jnp.int32(player), jnp.int32(-1), jnp.int32(0))
+    first = ReversePosition(jnp.array(boxes), jnp.int32(player), jnp.int32(-1), jnp.int32(0))
     assert int(levels.successors(first, jnp.asarray(floor))[0].swaps[5]) == 0  # the first pull is no swap
 
 
 def test_room_score_by_hand() -> None:
     targets = jnp.array([11, 12, 13, 14])
     boxes = jnp.array([21, 23, 35, 44])  # 1 row; 1 row and 1 column; 2 rows and 2 columns; 3 rows: 1 + 2 + 4 + 3 = 10
-    away = Position(boxes, jnp.int32(55), jnp.int32(0), jnp.int32(3))
+    away = ReversePosition(boxes, jnp.int32(55), jnp.int32(0), jnp.int32(3))
     assert int(levels.room_score(away, targets)) == 30
     assert int(levels.room_score(away._replace(player=jnp.int32(12)), targets)) == 0
     # a box on another's target counts as on a target

@@ -59,7 +59,7 @@ class Level(NamedTuple):
     length: Array
 
 
-class Position(NamedTuple):
+class ReversePosition(NamedTuple):
     """Position of reverse play. boxes: int32 [4] cells.   player: int32 cell.
 
     last: int32, the box pulled last, -1 before the first.   swaps: int32, how often another one was pulled.
@@ -75,7 +75,7 @@ class Best(NamedTuple):
     """The best position so far, its score, and the directions int8 [depth] that led there, `length` of them."""
 
     score: Array
-    position: Position
+    position: ReversePosition
     directions: Array
     length: Array
 
@@ -85,7 +85,7 @@ class Search(NamedTuple):
 
     floor:      bool [100].   targets: int32 [4] cells, where the boxes started.   fits: is there room for all of them?
     steps:      int32, of the search that were done.
-    path:       Position [Rules.depth + 1, ...], whose entry `length` is the present one.
+    path:       ReversePosition [Rules.depth + 1, ...], whose entry `length` is the present one.
     directions: int8 [Rules.depth] that led there.
     seen:       uint32 [slots] hashes of positions that were met. A newer one may take an older one's slot.
     """
@@ -94,7 +94,7 @@ class Search(NamedTuple):
     targets: Array
     fits: Array
     steps: Array
-    path: Position
+    path: ReversePosition
     directions: Array
     length: Array
     seen: Array
@@ -122,7 +122,7 @@ def begin(key: Key, rules: Rules) -> Search:
 
 def start(floor: Array, targets: Array, player: Array, fits: Array, rules: Rules) -> Search:
     """Return a search that has done nothing. floor: bool [10, 10]; targets int32 [4], player: cells."""
-    position = Position(targets, player, jnp.int32(-1), jnp.int32(0))
+    position = ReversePosition(targets, player, jnp.int32(-1), jnp.int32(0))
     directions = jnp.full(rules.depth, -1, jnp.int8)
     slots = _slots(rules)
     return Search(
@@ -211,7 +211,7 @@ def _step(search: Search, order: Array) -> Search:
     )
 
 
-def successors(position: Position, floor: Array) -> tuple[Position, Array]:
+def successors(position: ReversePosition, floor: Array) -> tuple[ReversePosition, Array]:
     """The positions [8] after each reverse action, and whether it can be done: moves, then pulls, by direction."""
     steps = jnp.asarray(np.tile(_STEP, 2))
     pulls = jnp.arange(2 * DIRECTIONS) >= DIRECTIONS
@@ -219,7 +219,7 @@ def successors(position: Position, floor: Array) -> tuple[Position, Array]:
     free = floor[ahead] & jnp.all(ahead[:, None] != position.boxes[None], axis=-1)
     pulled = (behind[:, None] == position.boxes[None]) & pulls[:, None]  # [8, 4]
     box = jnp.argmax(pulled, axis=-1)
-    after = Position(
+    after = ReversePosition(
         boxes=jnp.where(pulled, position.player, position.boxes[None]),
         player=ahead,
         last=jnp.where(pulls, box, position.last),
@@ -228,7 +228,7 @@ def successors(position: Position, floor: Array) -> tuple[Position, Array]:
     return after, free & (jnp.any(pulled, axis=-1) | ~pulls)
 
 
-def room_score(position: Position, targets: Array) -> Array:
+def room_score(position: ReversePosition, targets: Array) -> Array:
     """Score int32: swaps times the boxes' Manhattan distances from their targets [4]; 0 if any is occupied."""
     occupied = jnp.append(position.boxes, position.player)
     on_target = jnp.any(occupied[:, None] == targets[None])
@@ -258,7 +258,7 @@ def held_out(grid: Array) -> Array:
     return _mix(jnp.sum(words, dtype=jnp.uint32)) >> 28 == 0
 
 
-def _hash(position: Position) -> Array:
+def _hash(position: ReversePosition) -> Array:
     """A word uint32 for the player's cell and the set of the boxes' cells; whichever box stands where is the same."""
     boxes = jnp.sum(jnp.asarray(_BOX_HASH)[position.boxes], dtype=jnp.uint32)
     return _mix(boxes + jnp.asarray(_PLAYER_HASH)[position.player])
