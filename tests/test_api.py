@@ -18,7 +18,7 @@ from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree
 from purejax_sc.envs import base
-from purejax_sc.evaluation.players import make_choices
+from purejax_sc.evaluation.players import make_choice
 from purejax_sc.runs.agents import load_agents
 
 RECURRENT = {"kind": "impala", "width": 8, "model_width": 8, "channels": (4,), "head_width": 0}
@@ -62,7 +62,9 @@ def test_an_agent_is_what_training_left(run) -> None:
 def test_actions_are_those_of_evaluation(run) -> None:
     agent = load_agent(run)
     obs, key = observe(agent.make_env(), 7), jax.random.key(2)
-    choices = make_choices(agent.config, agent.model, agent.spec, SearchOptions(4, "gumbel"))
+    given = agent.config, agent.model, agent.spec
+    choices = {name: make_choice(*given, name) for name in ("greedy", "sampled")}
+    choices["search"] = make_choice(*given, search=SearchOptions(4, "gumbel"))
 
     @jax.jit
     def all_choices(params):

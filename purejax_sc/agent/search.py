@@ -89,7 +89,7 @@ def make_search(model: Model, spec: EnvSpec, options: SearchOptions, trained_dep
     Raises ValueError for fewer than one simulation, and for a search over the environment (`evaluation.players`).
     """
     if options.dynamics != "model":
-        raise ValueError(f"dynamics={options.dynamics} needs the environment: use evaluation.players.search_player")
+        raise ValueError(f"dynamics={options.dynamics} needs the environment: use evaluation.players.make_player")
     plan = make_plan(model, spec, options, trained_depth)
 
     def search(params: Params, e: Array, legal: Array, key: Key, discount: Scalar) -> SearchResult:

@@ -137,15 +137,15 @@ def match(entrants: tuple[str, ...], opponent: str | None, boards: int | None, o
     with report_errors("--games, --boards or the simulations of a search"):
         from purejax_sc.evaluation import matches
         from purejax_sc.games.engine_match import against_engine
+        from purejax_sc.results.lock import new_directory
 
-        chosen = matches.MatchOptions(**how)
-
-        def played() -> tuple[dict[str, Any], dict[str, str]]:
+        chosen, records = matches.MatchOptions(**how), dict[str, str]()
+        with new_directory(directory):
             if opponent is None:
-                return matches.round_robin(entrants, chosen, make_say()), {}
-            return against_engine(entrants, opponent, chosen, boards or 16, make_say())
-
-        report = matches.write_match(played, directory, command_line())
+                report = matches.round_robin(entrants, chosen, make_say())
+            else:
+                report, records = against_engine(entrants, opponent, chosen, boards or 16, make_say())
+            matches.write({"command": command_line(), **report}, records, directory)
     tables.print_match(report)
     click.echo(f"wrote {directory}")
 
@@ -190,7 +190,7 @@ def export(directory: Path, out: Path, agent: int | None) -> None:
     Only the parameters that act are kept, in half precision. The directory can be used like that of the run.
     """
     with report_errors("what else runs on the machine"):
-        from purejax_sc.evaluation.export import export as export_agent
+        from purejax_sc.runs import agents as trained
 
-        facts = export_agent(directory, out, agent, make_say())
+        facts = trained.export(directory, out, agent, make_say())
     click.echo(f"wrote {out}: the agent of seed {facts['seed']}, {facts['bytes'] / 1024:,.0f} KiB")

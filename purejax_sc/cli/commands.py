@@ -3,7 +3,6 @@
 Libraries are imported inside the commands that need them, so that `--help` is quick.
 """
 
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -179,7 +178,7 @@ def study(
 def tabular(task: Any, overrides: tuple[str, ...], seeds: int, out: Path | None, quiet: bool) -> None:
     """Run the paper's tabular study: all methods on random MDPs, with curves, paired scores and figures.
 
-    KEY=VALUE changes an option, as in alpha_td=0.1 or ve_target=policy; updates=none,dyna,direct chooses methods.
+    KEY=VALUE changes an option, as in alpha_td=0.1 or batch=1; updates=none,dyna,direct chooses methods.
     `purejax-sc keys tabular` explains each KEY.
     """
     directory = out or Path("runs") / f"tabular_{task}"
@@ -239,10 +238,7 @@ for command in (agents.evaluate, agents.imagine, agents.levels, agents.match, ag
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     try:
-        _ = "".join(sys.argv[1:] if args is None else args).encode()
         cli.main(args, prog_name="purejax-sc", standalone_mode=False)
-    except UnicodeEncodeError:  # of a name with bytes that are no text, which neither Orbax nor a summary can hold
-        return fail("an argument is not UTF-8: give the file or directory another name", 2)
     except click.Abort as error:  # click's name for a KeyboardInterrupt
         return fail("stopped", interrupts.exit_status(error.__cause__))
     except Stopped as error:

@@ -61,12 +61,18 @@ class PlayState(NamedTuple):
     key: Key
 
 
+def encode(model: Model, params: Params, obs: Observation, memory: Tree) -> tuple[Array, Tree]:
+    """Encode observations [N, ...] of one moment. Return e [N, ...] and the next memory."""
+    e, memory = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), memory)
+    return e[0], memory
+
+
 def policy_player(model: Model, choose: Choose, params: Params) -> Player:
     """Return the agent as a player that chooses by the encoding of its observation."""
 
     def act(state: Tree, obs: Observation, memory: Tree, key: Key) -> tuple[Array, Tree]:
-        e, memory = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), memory)
-        return choose(params, e[0], obs.legal, key), memory
+        e, memory = encode(model, params, obs, memory)
+        return choose(params, e, obs.legal, key), memory
 
     return Player(model.initial_carry, act)
 

@@ -126,6 +126,6 @@ def endless_go(size: int) -> Env:
             ended = game._game.is_terminal(x)
             legal = game._game.legal_action_mask(x) & ~ended
         state = state._replace(game=state.game.replace(_x=x, terminated=ended, legal_action_mask=legal))
-        return state, shown._replace(legal=legal, discount=jnp.where(ended, 0.0, -1.0))
+        return state, shown._replace(legal=legal, reward=jnp.zeros(()), discount=jnp.where(ended, 0.0, -1.0))
 
     return forbid_repetition(env._replace(step=step))

@@ -13,8 +13,9 @@ from purejax_sc import networks
 from purejax_sc.agent.search import Kind, SearchOptions, SearchResult, make_search
 from purejax_sc.config import Config, as_config
 from purejax_sc.envs import as_env, make_env
-from purejax_sc.evaluation.players import make_choices, row_params
-from purejax_sc.runs.agents import load_agents, row_of
+from purejax_sc.envs.episodes import encode
+from purejax_sc.evaluation.players import make_choice
+from purejax_sc.runs.agents import load_agents, row_of, take_row
 from purejax_sc.training.train_state import AnyState
 from purejax_sc.types import Array, Env, EnvSpec, Key, LearnerState, Model, Observation, Params, Tree
 
@@ -67,10 +68,9 @@ class Agent:
         obs: [B, ...], as `envs.base` gives it.   carry: [B, ...] recurrent state.
         greedy: static; True takes the likeliest legal actions, False samples the policy, as training does.
         """
-        choices = make_choices(self.config, self.model, self.spec)
-        e, carry = self._encode(obs, carry)
-        action = choices["greedy" if greedy else "sampled"](self.params, e, obs.legal, key)
-        return action.astype(jnp.int32), carry
+        choose = make_choice(self.config, self.model, self.spec, "greedy" if greedy else "sampled")
+        e, carry = encode(self.model, self.params, obs, carry)
+        return choose(self.params, e, obs.legal, key).astype(jnp.int32), carry
 
     def search(
         self,
@@ -88,12 +88,8 @@ class Agent:
         """
         options = SearchOptions(simulations, kind, max_depth, temperature)
         search = make_search(self.model, self.spec, options, self.config.muesli.unroll)
-        e, carry = self._encode(obs, carry)
+        e, carry = encode(self.model, self.params, obs, carry)
         return search(self.params, e, obs.legal, key, self.config.hyper.discount), carry
-
-    def _encode(self, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
-        e, carry = self.model.encode(self.params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
-        return e[0], carry
 
 
 def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
@@ -104,7 +100,7 @@ def load_agent(directory: str | Path, seed: int | None = None) -> Agent:
     agents = load_agents(directory, partial(warnings.warn, stacklevel=3))
     row = row_of(seed, agents.seeds, directory)
     model = networks.make_model(agents.config, agents.spec)
-    return Agent(row_params(agents, row), agents.config, model, agents.spec, agents.seeds[row])
+    return Agent(take_row(agents.learner.target, row), agents.config, model, agents.spec, agents.seeds[row])
 
 
 def load_learner(directory: str | Path, seed: int | None = None) -> LearnerState:
@@ -114,5 +110,5 @@ def load_learner(directory: str | Path, seed: int | None = None) -> LearnerState
     """
     agents = load_agents(directory, partial(warnings.warn, stacklevel=3))
     row = row_of(seed, agents.seeds, directory)
-    learner: LearnerState = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner)
+    learner: LearnerState = take_row(agents.learner, row)
     return learner

@@ -20,7 +20,7 @@ from purejax_sc.evaluation import players, render
 from purejax_sc.results.files import RunError, Say, replace_files
 from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate, summary
-from purejax_sc.runs.agents import Agents, load_agents, reports_of
+from purejax_sc.runs.agents import Agents, load_agents, reports_of, take_row
 from purejax_sc.training.sharding import default_placement, over_seeds
 from purejax_sc.types import PRNG, Env, Key, Params, Tree
 
@@ -163,11 +163,10 @@ def _play_on_host(
     with contextlib.closing(make_host_envs(config, num_episodes, options.seed + agents.seeds[row])) as envs:
         spec = stacked_spec(envs.spec, config.atari.stack)
         model = networks.make_model(config, spec)
-        search = search_names(options.searches).get(name)
-        choices = players.make_choices(config, model, spec, search or NO_SEARCH, options.temperature)
-        choose = choices["search" if search else name]
+        search = search_names(options.searches).get(name, NO_SEARCH)
+        choose = players.make_choice(config, model, spec, name, search, options.temperature)
         return players.play_on_host(
-            config, envs, model, choose, players.row_params(agents, row), key, options.max_steps
+            config, envs, model, choose, take_row(agents.learner.target, row), key, options.max_steps
         )
 
 
@@ -180,14 +179,10 @@ def make_sides(
     config: Config, env: Env, options: EvaluationOptions, name: str
 ) -> Callable[[Params], tuple[Player, ...]]:
     """Return (params) -> players of an episode: the agent, which acts as `name` says, and random moves in a game."""
-    model, search = networks.make_model(config, env.spec), search_names(options.searches).get(name)
-    choices = players.make_choices(config, model, env.spec, temperature=options.temperature)
+    model, search = networks.make_model(config, env.spec), search_names(options.searches).get(name, NO_SEARCH)
 
     def sides(params: Params) -> tuple[Player, ...]:
-        if search is not None:
-            agent = players.search_player(config, model, env, search, params)
-        else:
-            agent = episodes.policy_player(model, choices[name], params)
+        agent = players.make_player(config, model, env, params, name, search, options.temperature)
         return (agent, episodes.uniform()) if env.spec.two_player else (agent,)
 
     return sides
@@ -233,7 +228,7 @@ def record(agents: Agents, options: EvaluationOptions, env: Env | None) -> tuple
 
 def _record_on_device(agents: Agents, options: EvaluationOptions, name: str, env: Env) -> tuple[Episodes, np.ndarray]:
     """Step by step, because the number of frames is not known in advance."""
-    sides, params = make_sides(agents.config, env, options, name), players.row_params(agents, 0)
+    sides, params = make_sides(agents.config, env, options, name), take_row(agents.learner.target, 0)
 
     @jax.jit
     def step(params: Params, state: Tree) -> Tree:

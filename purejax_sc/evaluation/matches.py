@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -20,7 +20,6 @@ from purejax_sc.evaluation import players
 from purejax_sc.evaluation.ratings import rate
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, Say, replace_files
-from purejax_sc.results.lock import new_directory
 from purejax_sc.results.statistics import as_list, bootstrap_interval
 from purejax_sc.runs.agents import load_agents
 from purejax_sc.types import PRNG, Env, Key, Model, Params
@@ -38,36 +37,35 @@ class MatchOptions(NamedTuple):
 
 
 class Entrant(NamedTuple):
-    """One side of a match. The last four are None for random moves."""
+    """One side of a match. search: before each move.   params: those that act, of every seed [seeds].
+
+    Random moves have none.
+    """
 
     name: str
     seeds: list[int]
-    make_player: Callable[[Any], Player]  # (params of one seed) -> Player
-    search: SearchOptions = NO_SEARCH  # before each move
-    config: Config | None = None
-    env: Env | None = None
-    model: Model | None = None
-    params: Params | None = None  # acting parameters of every seed [seeds]
+    search: SearchOptions
+    config: Config
+    env: Env
+    model: Model
+    params: Params | None
+
+    def player(self, params: Params | None) -> Player:
+        """Return the player with the parameters of one seed."""
+        if params is None:
+            return episodes.uniform()
+        return players.make_player(self.config, self.model, self.env, params, search=self.search)
 
 
 def load_entrant(name: str, say: Say) -> Entrant:
-    """Load the agents of `DIR[:SIMULATIONS[:SEARCH]]` or `random`. Raises RunError and ConfigError."""
-    if name == RANDOM:
-        return Entrant(RANDOM, [0], lambda params: episodes.uniform())
+    """Load the agents of `DIR[:SIMULATIONS[:SEARCH]]`. Raises RunError and ConfigError."""
     directory, search = parse_entrant(name)
     agents = load_agents(directory, say)
     config, env = agents.config, make_env(agents.config)
     if not env.spec.two_player:
         raise RunError(f"{name} was trained on {config.env}, which has one player: use evaluate")
     model = make_model(config, env.spec)
-    greedy = players.make_choices(config, model, env.spec)["greedy"]
-
-    def make_player(params: Any) -> Player:
-        if search.simulations:
-            return players.search_player(config, model, env, search, params)
-        return episodes.policy_player(model, greedy, params)
-
-    return Entrant(name, list(agents.seeds), make_player, search, config, env, model, agents.learner.target)
+    return Entrant(name, list(agents.seeds), search, config, env, model, agents.learner.target)
 
 
 def parse_entrant(name: str) -> tuple[Path, SearchOptions]:
@@ -81,21 +79,12 @@ def parse_entrant(name: str) -> tuple[Path, SearchOptions]:
     return Path(found[1]), SearchOptions(int(found[2]), kind)
 
 
-def write_match(
-    play: Callable[[], tuple[dict[str, Any], dict[str, str]]], out: Path, command: str | None = None
-) -> dict[str, Any]:
-    """Write the report that `play` returns, and its other files (path -> text), to the new directory `out`.
-
-    Raises RunError and ConfigError, and then leaves no directory.
-    """
-    with new_directory(out):
-        report, others = play()
-        report = {"command": command} | report
-        texts = {FILE: json.dumps(report, indent=2, allow_nan=False) + "\n"} | others
-        for name in others:
-            (out / name).parent.mkdir(exist_ok=True)
-        replace_files({out / name: text.encode() for name, text in texts.items()})
-    return report
+def write(report: dict[str, Any], records: Mapping[str, str], out: Path) -> None:
+    """Write a report, and records of games (path -> text), to the directory `out`. Raises RunError."""
+    texts = {FILE: json.dumps(report, indent=2, allow_nan=False) + "\n", **records}
+    for name in texts:
+        (out / name).parent.mkdir(exist_ok=True)
+    replace_files({out / name: text.encode() for name, text in texts.items()})
 
 
 def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda text: None) -> dict[str, Any]:
@@ -108,27 +97,21 @@ def round_robin(names: Sequence[str], options: MatchOptions, say: Say = lambda t
         raise RunError("one run alone cannot play a match: give another directory, `random`, or --opponent")
     if len(set(names)) < len(names):
         raise RunError("a run against itself says nothing: give different directories")
-    entrants = [load_entrant(name, say) for name in names]
-    config = _common_config(entrants)
-    env, pairs = make_env(config), []
+    agents = {name: load_entrant(name, say) for name in names if name != RANDOM}
+    first = next(iter(agents.values()))
+    for other in agents.values():
+        if (other.config.env, other.config.env_options) != (first.config.env, first.config.env_options):
+            raise RunError(
+                f"{first.config.env} and {other.config.env} are different games, or have different env_options"
+            )
+    entrants = [agents.get(name, first._replace(name=RANDOM, seeds=[0], params=None)) for name in names]
+    env, pairs = first.env, []
     for number, (one, other) in enumerate(combinations(entrants, 2)):
         say(f"{one.name} against {other.name}: {options.games} game(s)")
         key = jax.random.fold_in(jax.random.key(options.seed, impl=PRNG), number)
         results = _play_pair(env, one, other, options, key)
         pairs.append({"first": one.name, "second": other.name, **_summarise_pair(results, one, other)})
-    return {"env": config.env, **options._asdict(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
-
-
-def _common_config(entrants: Sequence[Entrant]) -> Config:
-    """Return the configuration of one of them, if all play the same game. Raises RunError."""
-    configs = [entrant.config for entrant in entrants if entrant.config is not None]
-    if not configs:
-        raise RunError(f"{RANDOM} needs a run to play against: give a directory written by train")
-    first = configs[0]
-    for config in configs[1:]:
-        if (config.env, config.env_options) != (first.env, first.env_options):
-            raise RunError(f"{first.env} and {config.env} are different games, or have different env_options")
-    return first
+    return {"env": first.config.env, **options._asdict(), "pairs": pairs, "elo": rate(list(names), pairs, options.seed)}
 
 
 def _summarise_pair(meetings: list[np.ndarray], one: Entrant, other: Entrant) -> dict[str, Any]:
@@ -163,7 +146,7 @@ def _play_pair(env: Env, one: Entrant, other: Entrant, options: MatchOptions, ke
     """Return results [games] of the first entrant, 1, 0 or -1, in every meeting. Seeds meet in turn."""
 
     def play(params: tuple[Any, Any], key: Key, *, num: int) -> Any:
-        sides = [entrant.make_player(x) for entrant, x in zip((one, other), params, strict=True)]
+        sides = [entrant.player(x) for entrant, x in zip((one, other), params, strict=True)]
         opened = tuple(episodes.after_opening(side, options.openings) for side in sides)
         return episodes.play(env, opened, key, num, MAX_STEPS).episode_return
 

@@ -24,7 +24,7 @@ from purejax_sc.config import Config
 from purejax_sc.envs import is_host, make_env
 from purejax_sc.evaluation.evaluate import evaluation_config, search_names, seed_keys
 from purejax_sc.evaluation.model_rollouts import Trajectory, collect, mean_by_k, root_heads, shift_by_k, signed
-from purejax_sc.evaluation.players import RealNode, make_choices, make_real_search, real_step
+from purejax_sc.evaluation.players import RealNode, make_choice, make_real_search, real_step
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, Say, replace_file
 from purejax_sc.results.reports import check_reports, with_report
@@ -105,7 +105,7 @@ def diagnose_agents(
     config = agents.config
     depth = options.depth or 2 * config.muesli.unroll
     model, searches = make_model(config, env.spec), search_names(options.searches)
-    sampled = make_choices(config, model, env.spec)["sampled"]
+    sampled = make_choice(config, model, env.spec, "sampled")
     say(f"{options.steps} steps of {options.envs} environments for each of {len(agents.seeds)} seed(s)")
 
     def measure(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions, Array | None]:

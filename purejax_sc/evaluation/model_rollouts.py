@@ -18,13 +18,13 @@ from purejax_sc.agent.consistency import ROLLOUT_POLICIES, UPDATES, Mu, StartSta
 from purejax_sc.agent.transforms import masked_logits, masked_mean
 from purejax_sc.config import Config
 from purejax_sc.envs import base, make_env
-from purejax_sc.envs.episodes import Choose
+from purejax_sc.envs.episodes import Choose, encode
 from purejax_sc.evaluation.evaluate import evaluation_config, seed_keys
-from purejax_sc.evaluation.players import make_choices, row_params
+from purejax_sc.evaluation.players import make_choice
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import Say
 from purejax_sc.results.statistics import as_number
-from purejax_sc.runs.agents import load_agents, row_of
+from purejax_sc.runs.agents import load_agents, row_of, take_row
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Tree
 
 CHUNK = 32  # steps that are imagined from at once
@@ -65,10 +65,10 @@ def collect(env: Env, model: Model, params: Params, choose: Choose, key: Key, st
     def step(stream: tuple[base.DriverState, Tree], key: Key) -> tuple[tuple[base.DriverState, Tree], Trajectory]:
         state, carry = stream
         key_act, key_env = jax.random.split(key)
-        e, carry = model.encode(params.encoder, jax.tree.map(lambda leaf: leaf[None], state.obs), carry)
-        action = choose(params, e[0], state.obs.legal, key_act)
+        e, carry = encode(model, params, state.obs, carry)
+        action = choose(params, e, state.obs.legal, key_act)
         after, reward, discount, _ = base.step(env, key_env, state, action)
-        return (after, carry), Trajectory(state.env, state.obs, e[0], carry, action, reward, discount)
+        return (after, carry), Trajectory(state.env, state.obs, e, carry, action, reward, discount)
 
     key_env, key_steps = jax.random.split(key)
     stream = base.init(env, key_env, num_envs), model.initial_carry(num_envs)
@@ -212,7 +212,7 @@ def imagine_run(
     options = options._replace(depth=options.depth or config.muesli.unroll)
     env = make_env(config)
     model = make_model(config, env.spec)
-    choose = make_choices(config, model, env.spec)["sampled" if options.sampled else "greedy"]
+    choose = make_choice(config, model, env.spec, "sampled" if options.sampled else "greedy")
     say(f"seed {agents.seeds[row]}: {options.depth} imagined steps from {options.steps} of {options.envs} environments")
 
     def measure(params: Params, key: Key) -> dict[str, Array]:
@@ -220,7 +220,7 @@ def imagine_run(
         played = collect(env, model, params, choose, key_play, options.steps, options.envs)
         return errors_by_k(imagine(model, params, env.spec, played, key_imagine, config, options))
 
-    arguments = row_params(agents, row), seed_keys(agents, options.seed)[row]
+    arguments = take_row(agents.learner.target, row), seed_keys(agents, options.seed)[row]
     by_k = jax.device_get(memory.compiled(jax.jit(measure), arguments, "--steps or --envs")(*arguments))
     return {
         "env": config.env,

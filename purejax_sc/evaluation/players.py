@@ -12,14 +12,12 @@ import jax.numpy as jnp
 import mctx
 import numpy as np
 
-from purejax_sc.agent import search as searching
-from purejax_sc.agent.search import NO_SEARCH, SearchOptions, SearchResult, make_plan, make_root
+from purejax_sc.agent.search import NO_SEARCH, SearchOptions, SearchResult, make_plan, make_root, make_search
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.envs import base
-from purejax_sc.envs.episodes import Choose, Episodes, Player
+from purejax_sc.envs.episodes import Choose, Episodes, Player, encode, policy_player
 from purejax_sc.envs.host import HostEnvs
-from purejax_sc.runs.agents import Agents
 from purejax_sc.training.frames import first_memory, make_act, observation
 from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Observation, Params, Scalar, Step, Tree
 
@@ -36,41 +34,52 @@ class RealNode(NamedTuple):
 RealSearch = Callable[[Params, Array, Array, RealNode, Key], SearchResult]
 
 
-def row_params(agents: Agents, row: int) -> Params:
-    """Return the acting parameters of one agent, on the device."""
-    params: Params = jax.tree.map(lambda x: jnp.asarray(x[row]), agents.learner.target)
-    return params
-
-
-def make_choices(
-    config: Config, model: Model, spec: EnvSpec, search: SearchOptions = NO_SEARCH, temperature: float = 1.0
-) -> dict[str, Choose]:
-    """Return an agent's ways to act by name: `greedy`, `sampled` and, with simulations, `search` over the model.
+def make_choice(
+    config: Config,
+    model: Model,
+    spec: EnvSpec,
+    name: str = "greedy",
+    search: SearchOptions = NO_SEARCH,
+    temperature: float = 1.0,
+) -> Choose:
+    """Return an agent's way to act: by a search over the model, or without simulations `greedy` or `sampled`.
 
     temperature: above 0; samples are drawn from pi^(1 / temperature).
     """
+    if search.simulations:
+        look, discount = make_search(model, spec, search, config.muesli.unroll), config.hyper.discount
+        return lambda params, e, legal, key: look(params, e, legal, key, discount).action
 
-    def logits(params: Params, e: Array, legal: Array, scale: float = 1.0) -> Array:
+    def logits(params: Params, e: Array, legal: Array, scale: float) -> Array:
         return masked_logits(model.root_policy(params.root_policy, e) / scale, legal)
 
-    choices: dict[str, Choose] = {
-        "greedy": lambda params, e, legal, key: jnp.argmax(logits(params, e, legal), axis=-1),
-        "sampled": lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal, temperature)),
-    }
-    if search.simulations:
-        look, discount = searching.make_search(model, spec, search, config.muesli.unroll), config.hyper.discount
-        choices["search"] = lambda params, e, legal, key: look(params, e, legal, key, discount).action
-    return choices
+    if name == "sampled":
+        return lambda params, e, legal, key: jax.random.categorical(key, logits(params, e, legal, temperature))
+    return lambda params, e, legal, key: jnp.argmax(logits(params, e, legal, 1.0), axis=-1)
 
 
-def search_player(config: Config, model: Model, env: Env, options: SearchOptions, params: Params) -> Player:
-    """Return the agent as a player that searches before each move. Raises ValueError as `make_plan` does."""
-    search = make_real_search(config, model, env, options)
+def make_player(
+    config: Config,
+    model: Model,
+    env: Env,
+    params: Params,
+    name: str = "greedy",
+    search: SearchOptions = NO_SEARCH,
+    temperature: float = 1.0,
+) -> Player:
+    """Return the agent as a player: by a search before each move, or as `make_choice` does without one.
+
+    Raises ValueError as `make_plan` does.
+    """
+    if not search.simulations:
+        choose = make_choice(config, model, env.spec, name, temperature=temperature)
+        return policy_player(model, choose, params)
+    look = make_real_search(config, model, env, search)
 
     def act(state: Tree, obs: Observation, memory: Tree, key: Key) -> tuple[Array, Tree]:
-        e, memory = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), memory)
+        e, memory = encode(model, params, obs, memory)
         node = RealNode(state, memory, jnp.ones(len(obs.legal), bool))
-        return search(params, e[0], obs.legal, node, key).action, memory
+        return look(params, e, obs.legal, node, key).action, memory
 
     return Player(model.initial_carry, act)
 
@@ -78,7 +87,7 @@ def search_player(config: Config, model: Model, env: Env, options: SearchOptions
 def make_real_search(config: Config, model: Model, env: Env, options: SearchOptions) -> RealSearch:
     """Build a search from real states over `options.dynamics`. Raises ValueError as `make_plan` does."""
     if options.dynamics == "model":
-        over_model = searching.make_search(model, env.spec, options, config.muesli.unroll)
+        over_model = make_search(model, env.spec, options, config.muesli.unroll)
         return lambda params, e, legal, node, key: over_model(params, e, legal, key, config.hyper.discount)
     plan = make_plan(model, env.spec, options, config.muesli.unroll)
     expand = partial(_expand, env, model, config.hyper.discount)
@@ -94,9 +103,8 @@ def real_step(
 ) -> tuple[Step, Array, RealNode]:
     """Step B real states by action [B], with keys [B]. Return the step, its encoding e and the new states."""
     state, step = jax.vmap(env.step)(keys, node.env, action)
-    obs = jax.tree.map(lambda x: x[None], base.observe(step, action))
-    e, carry = model.encode(params.encoder, obs, node.carry)
-    return step, e[0], RealNode(state, carry, node.running & (step.discount != 0.0))
+    e, carry = encode(model, params, base.observe(step, action), node.carry)
+    return step, e, RealNode(state, carry, node.running & (step.discount != 0.0))
 
 
 def _expand(
@@ -123,8 +131,8 @@ def play_on_host(
     """
 
     def pick(params: Params, obs: Observation, carry: Tree, key: Key) -> tuple[Array, Tree, Tree]:
-        e, carry = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), carry)
-        return choose(params, e[0], obs.legal, key), (), carry
+        e, carry = encode(model, params, obs, carry)
+        return choose(params, e, obs.legal, key), (), carry
 
     act = jax.jit(make_act(pick))
     memory, step = first_memory(config, envs.spec, model, envs.num_envs), envs.recv()

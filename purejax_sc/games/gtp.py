@@ -16,8 +16,9 @@ from purejax_sc import __version__
 from purejax_sc.envs.pgx import GO_KOMI, MOVES_PER_POINT, endless_go
 from purejax_sc.evaluation.matches import load_entrant
 from purejax_sc.games.notation import COLOURS, draw, parse_colour, parse_vertex, score, vertex
-from purejax_sc.games.player import GamePlayer, board_size, make_policy, params_of
+from purejax_sc.games.player import GamePlayer, board_size, make_policy
 from purejax_sc.results.files import RunError, Say
+from purejax_sc.runs.agents import take_row
 
 TIMEOUT = 120.0  # seconds for a reply
 
@@ -44,13 +45,10 @@ class Engine:
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
 
-    def write(self, command: str) -> None:
-        """Send a command, without waiting for the reply."""
+    def send(self, command: str) -> str:
+        """Return the reply to a command, without its sign and id."""
         with suppress(OSError):  # an engine that has ended gives no reply, either
             self._stdin.write(f"{command}\n")
-
-    def read(self) -> str:
-        """Return the next reply, without its sign and id."""
         timer = threading.Timer(TIMEOUT, self._kill)
         timer.start()
         reply: list[str] = []
@@ -69,11 +67,6 @@ class Engine:
             raise self._error(f"refused a command ({text}): check that it plays by the same rules")
         return text.lstrip("=0123456789").strip()
 
-    def send(self, command: str) -> str:
-        """Return the reply to a command."""
-        self.write(command)
-        return self.read()
-
     def set_up(self, size: int, komi: float) -> None:
         """Begin a game."""
         for command in (f"boardsize {size}", f"komi {komi:g}", "clear_board"):
@@ -83,9 +76,9 @@ class Engine:
         """Tell a move of either side."""
         self.send(f"play {COLOURS[colour]} {vertex(action, size)}")
 
-    def read_move(self, size: int) -> int | None:
-        """Return the move that answers `genmove`; None if the engine resigns."""
-        text = self.read()
+    def genmove(self, colour: int, size: int) -> int | None:
+        """Return the engine's move, which it has made, for a side; None if it resigns."""
+        text = self.send(f"genmove {COLOURS[colour]}")
         try:
             return None if text.lower() == "resign" else parse_vertex(text, size)
         except ValueError as error:
@@ -204,5 +197,5 @@ def open_server(name: str, say: Say) -> Server:
     """Build an engine of the first agent of a run. Raises RunError and ConfigError."""
     entrant = load_entrant(name, say)
     size = board_size(entrant)
-    player = GamePlayer(endless_go(size), make_policy(entrant), params_of(entrant, None))
+    player = GamePlayer(endless_go(size), make_policy(entrant), take_row(entrant.params, 0))
     return Server(player, size, f"purejax_sc {name}")

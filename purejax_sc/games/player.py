@@ -1,5 +1,6 @@
-"""An agent at boards: N games side by side as pure functions, and one game on the host with moves taken back."""
+"""An agent at a board: one game on the host, with moves taken back."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -8,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purejax_sc import memory
 from purejax_sc.agent.search import SearchResult, make_search
 from purejax_sc.agent.transforms import masked_logits
+from purejax_sc.envs import base
+from purejax_sc.envs.episodes import encode
 from purejax_sc.envs.pgx import go_size
 from purejax_sc.evaluation.matches import Entrant
 from purejax_sc.results.files import RunError
-from purejax_sc.runs.agents import row_of
 from purejax_sc.types import PRNG, Array, Env, Key, Observation, Params, Step, Tree
 
 
@@ -27,54 +30,28 @@ class MovePolicy(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Positions of N games. Leaves [N, ...]."""
+    """Position of one game."""
 
-    env: Tree  # states of the environment
+    env: Tree  # state of the environment
     step: Step  # its last step
-    memory: Tree  # of the agent, before it is shown the positions
-    action: Array  # int32, the moves that led here, 0 at the beginning
+    memory: Tree  # of the agent, a tree of [1, ...], before it is shown the position
+    action: Array  # int32, the move that led here, 0 at the beginning
     ply: Array  # int32, how many moves have been made
 
     @property
-    def board(self) -> np.ndarray:
-        """int8 [N, rows, columns]: 1 of the side that moved first, -1 of the other, 0 empty."""
-        planes, player = np.asarray(self.step.obs, np.int8), np.asarray(self.step.player, np.int8)
-        return (planes[..., 0] - planes[..., 1]) * (1 - 2 * player)[:, None, None]
-
-    @property
     def observation(self) -> Observation:
-        return Observation(
-            frame=self.step.obs,
-            legal=self.step.legal,
-            prev_action=self.action,
-            prev_reward=jnp.zeros(self.ply.shape),
-            first=self.ply == 0,
-            valid=jnp.ones(self.ply.shape, bool),
-        )
-
-
-class BatchedGames(NamedTuple):
-    """Compiled functions that play N games side by side. No game depends on the others."""
-
-    start: Callable[[int], Position]  # (N) -> Position
-    advance: Callable[[Params, Position, Array], Position]  # actions int32 [N] are legal moves; -1 makes none
-    search: Callable[[Params, Position, Array], SearchResult]  # keys [N]
+        """Observation [1, ...] of the player to move."""
+        shown = base.observe(jax.tree.map(lambda x: x[None], self.step), self.action[None])
+        return shown._replace(first=self.ply[None] == 0)
 
 
 def make_policy(entrant: Entrant) -> MovePolicy:
     """Return the move policy of an agent: its search, or without one the likeliest move of its policy."""
     config, model, env, options = entrant.config, entrant.model, entrant.env, entrant.search
-    assert config is not None
-    assert model is not None
-    assert env is not None
     search = make_search(model, env.spec, options, config.muesli.unroll) if options.simulations else None
 
-    def encode(params: Params, obs: Observation, memory: Tree) -> tuple[Array, Tree]:
-        e, memory = model.encode(params.encoder, jax.tree.map(lambda x: x[None], obs), memory)
-        return e[0], memory
-
     def search_moves(params: Params, obs: Observation, memory: Tree, key: Key) -> SearchResult:
-        e, _ = encode(params, obs, memory)
+        e, _ = encode(model, params, obs, memory)
         if search is not None:
             return search(params, e, obs.legal, key, config.hyper.discount)
         logits = masked_logits(model.root_policy(params.root_policy, e), obs.legal)
@@ -82,77 +59,82 @@ def make_policy(entrant: Entrant) -> MovePolicy:
         action = jnp.argmax(logits, axis=-1).astype(jnp.int32)
         return SearchResult(action, jax.nn.softmax(logits), value, none.astype(jnp.int32), none, action[:, None])
 
-    return MovePolicy(model.initial_carry, lambda *x: encode(*x)[1], search_moves)
+    return MovePolicy(model.initial_carry, lambda *x: encode(model, *x)[1], search_moves)
 
 
-def make_games(env: Env, policy: MovePolicy) -> BatchedGames:
-    """Build the functions that play games of two in `env`."""
+def _start(env: Env, policy: MovePolicy) -> Position:
+    state, step = env.init(jax.random.key(0, impl=PRNG), ())
+    return Position(state, step, policy.init(1), jnp.int32(0), jnp.int32(0))
 
-    def start(num: int) -> Position:
-        keys, zeros = jnp.broadcast_to(jax.random.key(0, impl=PRNG), num), jnp.zeros(num, jnp.int32)
-        state, step = jax.vmap(lambda key: env.init(key, ()))(keys)
-        return Position(state, step, policy.init(num), zeros, zeros)
 
-    def advance(params: Params, position: Position, action: Array) -> Position:
-        on, action = action >= 0, jnp.maximum(action, 0)
-        state, step = jax.vmap(partial(env.step, jax.random.key(0, impl=PRNG)))(position.env, action)
-        memory = policy.remember(params, position.observation, position.memory)
-        after = Position(state, step, memory, action, position.ply + 1)
-        chosen: Position = jax.tree.map(
-            lambda x, y: jnp.where(on.reshape(-1, *[1] * (x.ndim - 1)), x, y), after, position
-        )
-        return chosen
+def _advance(env: Env, policy: MovePolicy, params: Params, position: Position, action: Array) -> Position:
+    state, step = env.step(jax.random.key(0, impl=PRNG), position.env, action)
+    memory = policy.remember(params, position.observation, position.memory)
+    return Position(state, step, memory, action, position.ply + 1)
 
-    def search(params: Params, position: Position, keys: Array) -> SearchResult:
-        def search_one(obs: Observation, memory: Tree, key: Key) -> SearchResult:
-            obs, memory = jax.tree.map(lambda x: x[None], (obs, memory))
-            found: SearchResult = jax.tree.map(lambda x: x[0], policy.search_moves(params, obs, memory, key))
-            return found
 
-        return jax.vmap(search_one)(position.observation, position.memory, keys)
-
-    return BatchedGames(jax.jit(start, static_argnums=0), jax.jit(advance), jax.jit(search))
+def _search(policy: MovePolicy, params: Params, position: Position, key: Key) -> SearchResult:
+    found: SearchResult = jax.tree.map(
+        lambda x: x[0], policy.search_moves(params, position.observation, position.memory, key)
+    )
+    return found
 
 
 class GamePlayer:
     """One game that an agent plays. Side 0 moves first. In Go, if a side moves out of turn, the other one passes."""
 
     def __init__(self, env: Env, policy: MovePolicy, params: Params) -> None:
-        self._games, self._params, self._key = make_games(env, policy), params, jax.random.key(0, impl=PRNG)
+        """Compile the game. Raises ConfigError if a search does not fit in memory."""
+        self._params, self._key = params, jax.random.key(0, impl=PRNG)
         self._pass = env.spec.num_actions - 1
+        self._first = jax.jit(partial(_start, env, policy))()
+        cure, moved, searched = (
+            "the simulations of the search",
+            partial(_advance, env, policy),
+            partial(_search, policy),
+        )
+        self._advance = memory.compiled(jax.jit(moved), (params, self._first, jnp.int32(0)), cure)
+        self._search = memory.compiled(jax.jit(searched), (params, self._first, self._key), cure)
         self.clear()
+
+    def anew(self, params: Params, key: Key) -> "GamePlayer":
+        """Return another game, of an agent with other parameters, by the same compiled programs."""
+        other = copy.copy(self)
+        other._params, other._key = params, key
+        other.clear()
+        return other
 
     def clear(self) -> None:
         """Begin anew."""
-        self._past: list[Position] = [self._games.start(1)]
+        self._past: list[Position] = [self._first]
 
     @property
     def turn(self) -> int:
         """The side that is to move."""
-        return int(self._past[-1].step.player[0])
+        return int(self._past[-1].step.player)
 
     @property
     def result(self) -> float | None:
         """Points of the side that moved first: 1 for a win, 0.5 for a draw, 0. None while the game goes on."""
         step = self._past[-1].step
-        if float(step.discount[0]) != 0.0 and not bool(step.truncated[0]):
+        if float(step.discount) != 0.0 and not bool(step.truncated):
             return None
-        return float(step.metrics["first_wins"][0])
+        return float(step.metrics["first_wins"])
 
     @property
     def board(self) -> np.ndarray:
-        """int8 [rows, columns], as of `Position`."""
-        return self._past[-1].board[0]
+        """int8 [rows, columns]: 1 of the side that moved first, -1 of the other, 0 empty."""
+        planes = np.asarray(self._past[-1].step.obs, np.int8)
+        return (planes[..., 0] - planes[..., 1]) * np.int8(1 - 2 * self.turn)
 
     def legal(self, side: int | None = None) -> np.ndarray:
         """Return the legal moves bool [A] of a side, None for the one whose turn it is."""
-        return np.asarray(self._position(side).step.legal[0])
+        return np.asarray(self._position(side).step.legal)
 
     def search(self, side: int | None = None) -> SearchResult:
         """Return what the agent finds for a side, without playing it. Leaves have no axis of games."""
         self._key, key = jax.random.split(self._key)
-        found = self._games.search(self._params, self._position(side), key[None])
-        result: SearchResult = jax.tree.map(lambda x: np.asarray(x)[0], found)
+        result: SearchResult = jax.device_get(self._search(self._params, self._position(side), key))
         return result
 
     def play(self, action: int, side: int | None = None) -> None:
@@ -172,19 +154,13 @@ class GamePlayer:
         return here if side in (None, self.turn) else self._move(here, self._pass)
 
     def _move(self, position: Position, action: int) -> Position:
-        return self._games.advance(self._params, position, jnp.full(1, action, jnp.int32))
-
-
-def params_of(entrant: Entrant, seed: int | None) -> Params:
-    """Return the parameters of one seed (None: the first). Raises RunError."""
-    row = row_of(seed, entrant.seeds, entrant.name)
-    params: Params = jax.tree.map(lambda x: jnp.asarray(x[row]), entrant.params)
-    return params
+        moved: Position = self._advance(self._params, position, jnp.int32(action))
+        return moved
 
 
 def board_size(entrant: Entrant) -> int:
     """Return the side of the board of Go that an agent plays on. Raises RunError for one that does not play Go."""
-    size = None if entrant.config is None else go_size(entrant.config.env)
+    size = go_size(entrant.config.env)
     if size is None:
         raise RunError(f"{entrant.name} does not play Go: give a run of pgx/go_9x9 or another size")
     return size

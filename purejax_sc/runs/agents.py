@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import networks
@@ -19,10 +20,11 @@ from purejax_sc.config import Config, ConfigError, from_tree, load, to_tree
 from purejax_sc.config.errors import quote
 from purejax_sc.config.files import flat
 from purejax_sc.envs import network_spec
-from purejax_sc.results.files import RunError, Say, reason
+from purejax_sc.results.files import RunError, Say, reason, replace_file
+from purejax_sc.results.lock import new_directory
 from purejax_sc.runs import checkpoint
-from purejax_sc.runs.directory import CHECKPOINTS, OLDER
-from purejax_sc.types import PRNG, EnvSpec, LearnerState, Params
+from purejax_sc.runs.directory import CHECKPOINTS, OLDER, write_config
+from purejax_sc.types import PRNG, EnvSpec, LearnerState, Params, Tree
 
 FILE = "agent.npz"
 NETWORK = (
@@ -72,6 +74,11 @@ def row_of(seed: int | None, seeds: Sequence[int], name: object) -> int:
     if seed not in seeds:
         raise RunError(f"{name} has no seed {seed}: choose from {', '.join(map(str, seeds))}")
     return list(seeds).index(seed)
+
+
+def take_row(tree: Tree, row: int) -> Any:
+    """Return one seed's part of a tree of [seeds, ...], on the device."""
+    return jax.tree.map(lambda x: jnp.asarray(x[row]), tree)
 
 
 def load_agents(name: str | Path, warn: Say) -> Agents:
@@ -131,12 +138,22 @@ def spec_from_tree(tree: dict[str, Any]) -> EnvSpec:
     return spec._replace(value_bounds=bounds and (bounds[0], bounds[1]))
 
 
-def encode(params: Params, spec: EnvSpec) -> bytes:
-    """Return the file of an agent. params: of one seed, float32; they lose all but 11 bits of their digits."""
+def export(directory: str | Path, out: Path, seed: int | None, say: Say) -> dict[str, Any]:
+    """Write the acting parameters of one seed (None: the first), in half precision, to the new directory `out`.
+
+    Returns the seed, and the bytes that its file takes. Raises RunError, and then leaves no directory.
+    """
+    agents = load_agents(directory, say)
+    row = row_of(seed, agents.seeds, directory)
+    config = agents.config.model_copy(update={"seed": agents.seeds[row]})
+    leaves = _by_place(agents.learner.target).items()
+    arrays: dict[str, Any] = {name: np.asarray(leaf[row]).astype(np.float16) for name, leaf in leaves}
     buffer = io.BytesIO()
-    arrays: dict[str, Any] = {name: np.asarray(leaf).astype(np.float16) for name, leaf in _by_place(params).items()}
-    np.savez_compressed(buffer, spec=json.dumps(spec_to_tree(spec)), **arrays)
-    return buffer.getvalue()
+    np.savez_compressed(buffer, spec=json.dumps(spec_to_tree(agents.spec)), **arrays)
+    with new_directory(out):
+        write_config(out, config)
+        replace_file(out / FILE, buffer.getvalue())
+    return {"seed": config.seed, "bytes": buffer.tell()}
 
 
 def _load_exported(directory: Path) -> Agents:

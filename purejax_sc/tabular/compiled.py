@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from purejax_sc import memory
 from purejax_sc.tabular import learner, mdp
-from purejax_sc.tabular.learner import Draw, Static, Variant
+from purejax_sc.tabular.learner import Draw, Variant
 from purejax_sc.tabular.mdp import Mdp
 from purejax_sc.tabular.model import Tables, init_tables
 from purejax_sc.tabular.options import TabularOptions
@@ -36,16 +36,6 @@ class World(NamedTuple):
     stream: Key  # of the data
 
 
-class TabularCurves(NamedTuple):
-    """Curves of one program. P log points, the first before any iteration."""
-
-    iterations: np.ndarray  # int [P]
-    metrics: dict[str, np.ndarray]  # name -> [V, N, P]
-    compile_seconds: float
-    run_seconds: float
-    rate: float  # iterations x replicas per second of the run
-
-
 class Method(NamedTuple):
     """Name of a variant. setting: of the noise study, as in `value_sigma=8`; else empty."""
 
@@ -56,11 +46,13 @@ class Method(NamedTuple):
 
 
 class TaskResult(NamedTuple):
-    """Methods [V], seeds [N] and curves of one task."""
+    """Curves of one task. V methods, N seeds, P log points, the first before any iteration."""
 
-    methods: list[Method]
-    seeds: list[int]
-    curves: TabularCurves
+    methods: Sequence[Method]  # [V]
+    seeds: list[int]  # [N]
+    iterations: np.ndarray  # int [P]
+    metrics: dict[str, np.ndarray]  # name -> [V, N, P]
+    seconds: float  # of the run, without compiling
 
 
 @partial(jax.jit, static_argnames=("states", "actions", "discount"))
@@ -87,15 +79,15 @@ def start(world: World, variant: Variant) -> Tables:
 
 
 def advance(
-    tables: Tables, world: World, variants: Variant, first: Array, length: int, batch: int, static: Static
+    tables: Tables, world: World, variants: Variant, first: Array, options: TabularOptions, control: bool
 ) -> Tables:
-    """Run `length` iterations of one seed's variants [V], from iteration `first` on, on the same stream of data."""
-    keys = jax.vmap(partial(jax.random.fold_in, world.stream))(first + jnp.arange(length))
-    draws = jax.vmap(lambda key: learner.make_draw(key, batch, len(world.pi)))(keys)
+    """Run `options.log_every` iterations of one seed's variants [V] from `first` on, on the same stream of data."""
+    keys = jax.vmap(partial(jax.random.fold_in, world.stream))(first + jnp.arange(options.log_every))
+    draws = jax.vmap(lambda key: learner.make_draw(key, options.batch, len(world.pi)))(keys)
 
     def step(tables: Tables, draw: Draw) -> tuple[Tables, None]:
         def one(tables: Tables, variant: Variant) -> Tables:
-            return learner.iterate(tables, draw, world.cdf, world.mdp.R, world.pi, variant, static)
+            return learner.iterate(tables, draw, world.cdf, world.mdp.R, world.pi, variant, control, options.unroll)
 
         return jax.vmap(one)(tables, variants), None
 
@@ -127,51 +119,51 @@ def run(
     options: TabularOptions,
     control: bool,
     iterations: int,
+    methods: Sequence[Method],
     variants: Variant,
     num_seeds: int,
     progress: Callable[[int], None] = lambda done: None,
-) -> TabularCurves:
-    """Run variants [V] on seeds from `options.seed` upwards, spread over as many devices as divide their number.
+) -> TaskResult:
+    """Run methods, each with its variant [V], on seeds from `options.seed` upwards.
+
+    Seeds are spread over as many devices as divide their number.
 
     progress: called with the number of finished iterations after each log point. Raises ConfigError.
     """
     keys = jnp.stack([jax.random.key(options.seed + i, impl=PRNG) for i in range(num_seeds)])
-    begin = time.perf_counter()
     world = make_worlds(keys, options.states, options.actions, options.discount)
-    static = Static(control, options.num_terms, options.ve_target)
-    first, chunk, observe = _programs(options, static, num_seeds)
+    first, chunk, observe = _programs(options, control, num_seeds)
     first = memory.compiled(first, (world, variants), "the number of seeds, of methods or of states")
     tables, shared = first(world, variants), _over_devices(world, num_seeds)
     points = [jax.device_get(observe(tables, world, variants))]
     tables = _over_devices(tables, num_seeds)
     chunk = chunk.lower(tables, shared, variants, jnp.int32(0)).compile()
-    compiled = time.perf_counter()
+    begin = time.perf_counter()
     for done in range(0, iterations, options.log_every):
         tables = chunk(tables, shared, variants, jnp.int32(done))
         gathered = jax.device_put(tables, jax.local_devices()[0])
         points.append(jax.device_get(observe(gathered, world, variants)))
         progress(done + options.log_every)
-    seconds = time.perf_counter() - compiled
-    return TabularCurves(
+    return TaskResult(
+        methods=methods,
+        seeds=[options.seed + i for i in range(num_seeds)],
         iterations=np.arange(len(points)) * options.log_every,
         metrics={name: np.stack([point[name].T for point in points], axis=-1) for name in points[0]},
-        compile_seconds=compiled - begin,
-        run_seconds=seconds,
-        rate=iterations * num_seeds * np.size(variants.td) / seconds,
+        seconds=time.perf_counter() - begin,
     )
 
 
-def _programs(options: TabularOptions, static: Static, num_seeds: int) -> tuple[Any, Any, Any]:
+def _programs(options: TabularOptions, control: bool, num_seeds: int) -> tuple[Any, Any, Any]:
     """Build the programs of a run, on tables with leading axes [N, V].
 
     first:   (world, variants) -> tables.   observe: (tables, world, variants) -> metrics.
     chunk:   (tables, world, variants, iterations done) -> tables, with seeds split over the devices.
     """
     first = jax.vmap(jax.vmap(start, (None, 0)), (0, None))
-    observe = jax.vmap(jax.vmap(partial(measure, control=static.control), (0, None, 0)), (0, 0, None))
+    observe = jax.vmap(jax.vmap(partial(measure, control=control), (0, None, 0)), (0, 0, None))
 
     def chunk(tables: Tables, world: World, variants: Variant, done: Array) -> Tables:
-        step = partial(advance, length=options.log_every, batch=options.batch, static=static)
+        step = partial(advance, options=options, control=control)
         size = _block_size(*tables.v.shape[:2])
         blocks = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), (tables, world))
         tables = jax.lax.map(lambda x: jax.vmap(step, (0, 0, None, None))(x[0], x[1], variants, done), blocks)

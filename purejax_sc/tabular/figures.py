@@ -44,7 +44,7 @@ def _draw_panel(axes: Axes, result: TaskResult, model: str) -> None:
         if method.model == model:
             _draw_curve(axes, result, i, METRIC[task])
     axes.set(title=f"{TITLE[task]}, {MODELS[model]}", xlabel="iterations", ylabel=LABEL[task])
-    axes.set_xlim(0, result.curves.iterations[-1])
+    axes.set_xlim(0, result.iterations[-1])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     if task == "evaluation":
         _logarithmic(axes)
@@ -53,7 +53,7 @@ def _draw_panel(axes: Axes, result: TaskResult, model: str) -> None:
 
 
 def _draw_curve(axes: Axes, result: TaskResult, i: int, metric: str) -> None:
-    curves, x = result.curves.metrics[metric][i], result.curves.iterations
+    curves, x = result.metrics[metric][i], result.iterations
     update = result.methods[i].update
     # the baseline is a wide line, so that a method with the same curve can be seen on top of it
     name, color = STYLES.get(update, (update, "0.5"))
@@ -98,7 +98,7 @@ def _draw_noise_of(name: str, result: TaskResult, above: Axes, below: Axes) -> N
 def _areas(result: TaskResult, name: str, model: str) -> dict[str, tuple[list[float], np.ndarray]]:
     """Return update -> (noise levels, [levels, N] areas under the error)."""
     found: dict[str, tuple[list[float], list[np.ndarray]]] = {}
-    for method, curves in zip(result.methods, result.curves.metrics["relative_error"], strict=True):
+    for method, curves in zip(result.methods, result.metrics["relative_error"], strict=True):
         noise, _, sigma = method.setting.partition("_sigma=")
         if noise == name and method.model == model:
             sigmas, areas = found.setdefault(method.update, ([], []))

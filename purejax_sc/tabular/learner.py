@@ -44,14 +44,6 @@ class Variant(NamedTuple):
     v_noise: Scalar = 1.0
 
 
-class Static(NamedTuple):
-    """Choices that shape the program."""
-
-    control: bool  # act eps-greedily on the learned model, instead of evaluating a given policy
-    terms: int  # squared errors per start state in planning
-    ve_target: str  # `action` or `policy`, see `equivalence_errors`
-
-
 class Draw(NamedTuple):
     """Random numbers of one iteration, the same for all methods; B transitions."""
 
@@ -92,14 +84,13 @@ def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array) -> Batch:
     return jax.vmap(step)(draw.s, draw.u, outcome)
 
 
-def grounded_update(
-    tables: Tables, batch: Batch, rewards: Array, pi: Array, variant: Variant, ve_target: str
-) -> Tables:
+def grounded_update(tables: Tables, batch: Batch, rewards: Array, variant: Variant) -> Tables:
     """Move v, r and p by a batch: every transition contributes its step at the tables before the batch.
 
     Steps are summed over the batch (the paper gives rates per transition), but visits of one (s, a) move its reward one
     after the other, and the VE step reads the new v. Rewards [S, A] are deterministic. The reward moves by
-    alpha (R - r); the rule as printed, alpha (R - R'), is taken to be a typo.
+    alpha (R - r); the rule as printed, alpha (R - R'), is taken to be a typo. The VE error is q(s, a) - v(s_next) for
+    the action taken, v fixed; as printed, q would be averaged over the policy.
     """
     at_s = jax.nn.one_hot(batch.s, rewards.shape[0])  # [B, S]
     at_sa = at_s[:, :, None] * jax.nn.one_hot(batch.a, rewards.shape[1])[:, None, :]  # [B, S, A]
@@ -110,24 +101,12 @@ def grounded_update(
     P = jax.nn.softmax(tables.p)
     seen = jnp.einsum("bsa,bt->sat", at_sa, jax.nn.one_hot(batch.s_next, rewards.shape[0]))
     q = P @ v  # [S, A] expected next values
-    error = equivalence_errors(q, v, pi, batch, at_sa, ve_target)
+    error = jnp.einsum("bsa,b->sa", at_sa, q[batch.s, batch.a] - v[batch.s_next])  # sums over the batch
     # gradient of sum_b log P[s_b, a_b, s_next_b]:  seen - visits P;  of the VE errors' squares:  2 error P (v - q)
     constant = variant.mle * jnp.sum(at_sa, axis=0) - 2.0 * variant.ve * error * q
     slope = 2.0 * variant.ve * error
     p = tables.p + variant.mle * seen - P * (constant[:, :, None] + slope[:, :, None] * v[None, None])
     return Tables(v, r, p)
-
-
-def equivalence_errors(q: Array, v: Array, pi: Array, batch: Batch, at_sa: Array, target: str) -> Array:
-    """Sum over the batch the VE error e times its derivative with respect to q = P v, [S, A].
-
-    With the target `policy`, e = sum_a pi(a|s) q(s, a) - v(s_next), as printed in the paper. With `action`,
-    e = q(s, a) - v(s_next) for the action taken. v is fixed.
-    """
-    if target == "action":
-        return jnp.einsum("bsa,b->sa", at_sa, q[batch.s, batch.a] - v[batch.s_next])
-    mean = jnp.sum(pi * q, axis=-1)
-    return pi * jnp.einsum("bsa,b->s", at_sa, mean[batch.s] - v[batch.s_next])[:, None]
 
 
 def planning_gradient(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
@@ -156,11 +135,12 @@ def act(tables: Tables, pi: Array, variant: Variant, control: bool) -> Array:
 
 
 def iterate(
-    tables: Tables, draw: Draw, cdf: Array, rewards: Array, pi: Array, variant: Variant, static: Static
+    tables: Tables, draw: Draw, cdf: Array, rewards: Array, pi: Array, variant: Variant, control: bool, unroll: int
 ) -> Tables:
-    """Act, learn and plan once. cdf, rewards: see `transitions`.   pi: [S, A] the policy that evaluation follows."""
-    pi_real = act(tables, pi, variant, static.control)
-    batch = transitions(draw, cdf, rewards, pi_real)
-    tables = grounded_update(tables, batch, rewards, pi_real, variant, static.ve_target)
-    pi_plan = act(tables, pi, variant, static.control)
-    return planning_update(tables, pi_plan, variant, static.terms)
+    """Act, learn and plan once. cdf, rewards: see `transitions`.   pi: [S, A] the policy that evaluation follows.
+
+    control: act eps-greedily on the learned model, instead of evaluating pi.   unroll: steps of planning.
+    """
+    batch = transitions(draw, cdf, rewards, act(tables, pi, variant, control))
+    tables = grounded_update(tables, batch, rewards, variant)
+    return planning_update(tables, act(tables, pi, variant, control), variant, unroll)

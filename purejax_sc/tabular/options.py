@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Section, read, split_words
+from purejax_sc.config import ConfigError, Fraction, NonNegative, Positive, Repeats, Section, read, split_words
 from purejax_sc.config.errors import explain, quote
 from purejax_sc.config.sections import UPDATES, names_row, row
 from purejax_sc.tabular.learner import Variant
@@ -56,27 +56,16 @@ class TabularOptions(Section):
     """Rate of the SC step of a VE model."""
     batch: Positive = 8
     """Transitions per iteration."""
-    unroll: Annotated[int, Field(ge=0, le=1_000)] = 2
-    """K: steps of the model in planning."""
-    terms: Literal["K", "K+1"] = "K"
-    """Squared errors of the SC loss: of k = 0 .. K - 1, or 0 .. K."""
-    ve_target: Literal["action", "policy"] = "action"
-    """Target of the VE loss: of the action that was taken, or averaged over the policy."""
+    unroll: Repeats = 2
+    """K: steps of the model in planning, and squared errors of the SC loss, those of k = 0 .. K - 1."""
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "TabularOptions":
-        if not self.num_terms:
-            raise ValueError("terms=K with unroll=0 leaves the SC loss without a term: set unroll=1 or terms=K+1")
         for name in LISTS:
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"{name}={','.join(map(str, values))} must name at least one, and none twice")
         return self
-
-    @property
-    def num_terms(self) -> int:
-        """Squared errors per start state."""
-        return self.unroll + (self.terms == "K+1")
 
 
 def parse(overrides: Iterable[str]) -> TabularOptions:
@@ -98,7 +87,7 @@ def variant(options: TabularOptions, model: ModelKind, update: Update, control: 
     The paper does not say how the SC loss is reduced, and no single reduction makes both of its rates meaningful. It is
     a mean over start states and terms for the value, the reward and an MLE model, and half the sum for a VE model.
     """
-    mean = 1.0 / (options.states * options.num_terms)
+    mean = 1.0 / (options.states * options.unroll)
     mle = (1.0 if control else 10.0) if options.alpha_sc_mle is None else options.alpha_sc_mle
     planning = {"mle": mle, "ve": options.alpha_sc_ve}[model]
     return Variant(

@@ -103,9 +103,10 @@ def run_task(task: Task, options: TabularOptions, num_seeds: int, say: Say = lam
         if done * 10 // iterations > (done - options.log_every) * 10 // iterations:
             say(f"{task}: {done * 100 // iterations}%")
 
-    curves = compiled.run(options, task == "control", iterations, compiled.stack(numbers), num_seeds, progress)
-    say(f"{task}: {curves.run_seconds:.1f} s, {curves.rate:,.0f} iterations x replicas per second")
-    return TaskResult(list(methods), [options.seed + i for i in range(num_seeds)], curves)
+    result = compiled.run(options, task == "control", iterations, methods, compiled.stack(numbers), num_seeds, progress)
+    rate = iterations * num_seeds * len(methods) / result.seconds
+    say(f"{task}: {result.seconds:.1f} s, {rate:,.0f} iterations x replicas per second")
+    return result
 
 
 def variants(task: Task, options: TabularOptions) -> Iterator[tuple[Method, Variant]]:
@@ -129,10 +130,10 @@ def _noisy(numbers: Variant) -> Iterator[tuple[str, Variant]]:
 def summarise(result: TaskResult) -> list[dict[str, Any]]:
     """Score each method over seeds, with paired differences from Dyna and from the model-free baseline."""
     index = {method: i for i, method in enumerate(result.methods)}
-    diverged = ~(result.curves.metrics["ratio_error"].max(axis=-1) <= DIVERGED)  # [V, N], NaN included
+    diverged = ~(result.metrics["ratio_error"].max(axis=-1) <= DIVERGED)  # [V, N], NaN included
     scores = []
     for i, method in enumerate(result.methods):
-        curves = {name: result.curves.metrics[name] for name in SCORES[method.task]}
+        curves = {name: result.metrics[name] for name in SCORES[method.task]}
         metrics = {
             name: {score: _statistics(reduce(x[i])) for score, reduce in REDUCTIONS.items()}
             for name, x in curves.items()
@@ -173,8 +174,8 @@ def curves_csv(results: Sequence[TaskResult]) -> str:
     """Return every logged number of every replica, one per line."""
     lines = [",".join(COLUMNS)]
     for result in results:
-        iterations = result.curves.iterations.tolist()
-        methods = itertools.product(enumerate(result.methods), result.curves.metrics.items())
+        iterations = result.iterations.tolist()
+        methods = itertools.product(enumerate(result.methods), result.metrics.items())
         for (i, method), (metric, curves) in methods:
             head = f"{method.task},{method.model},{method.update}"
             for seed, curve in zip(result.seeds, curves[i].tolist(), strict=True):

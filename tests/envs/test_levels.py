@@ -13,25 +13,58 @@ RULES = Rules(depth=60, positions=400)
 
 
 @pytest.fixture(scope="module")
-def made() -> levels.Level:
-    """128 tries."""
-    make = jax.jit(lambda keys: jax.vmap(lambda key: levels.generate(key, RULES))(keys))
-    return jax.device_get(make(jax.random.split(jax.random.key(0), 128)))
+def searched() -> tuple[levels.Level, np.ndarray, np.ndarray]:
+    """128 tries, the player's cells [128, depth + 1] on the way to each best position, and how many steps it took."""
+
+    def step(state, key):
+        search, cells, length = state
+        after = levels.advance(key, search, 1)
+        better = after.best.score > search.best.score
+        found = after.path.player, after.length
+        return (after, *jax.tree.map(lambda x, y: jnp.where(better, x, y), found, (cells, length))), None
+
+    def search(key):
+        key_begin, key_advance = jax.random.split(key)
+        begun = levels.begin(key_begin, RULES)
+        keys = jax.random.split(key_advance, RULES.positions)
+        (done, cells, length), _ = jax.lax.scan(step, (begun, begun.path.player, jnp.int32(0)), keys)
+        return levels.finish(done), cells, length
+
+    return jax.device_get(jax.jit(jax.vmap(search))(jax.random.split(jax.random.key(0), 128)))
 
 
-def test_the_moves_solve_the_level(made) -> None:
+@pytest.fixture(scope="module")
+def made(searched) -> levels.Level:
+    return searched[0]
+
+
+def test_the_moves_of_reverse_play_read_backwards_solve_the_level(searched) -> None:
+    made, cells, lengths = searched
     assert 0.2 < (made.score > 0).mean() < 0.95
-    assert made.length.max() <= RULES.depth
-    for grid, moves, length in zip(made.grid, made.moves, made.length, strict=True):
+    assert 0 < lengths.max() <= RULES.depth
+    for grid, path, length in zip(made.grid, cells, lengths, strict=True):
         if length == 0:
             continue
         game, solved = sokoban_reference.start(grid), False
-        for move in moves[:length]:
+        for delta in np.diff(path[: length + 1])[::-1]:
             before = game.player
-            game, _, solved = sokoban_reference.step(game, int(move))
+            game, _, solved = sokoban_reference.step(game, [-10, 1, 10, -1].index(-delta))
             assert game.player != before
         assert solved
-        assert (moves[length:] == -1).all()
+
+
+def test_a_try_is_a_whole_search() -> None:
+    key = jax.random.key(3)
+
+    @jax.jit
+    def both():
+        key_begin, key_advance = jax.random.split(key)
+        search = levels.advance(key_advance, levels.begin(key_begin, RULES), RULES.positions)
+        return levels.generate(key, RULES), levels.finish(search)
+
+    one, other = both()
+    assert int(one.score) == int(other.score) > 0
+    np.testing.assert_array_equal(one.grid, other.grid)
 
 
 def test_a_search_in_parts_goes_on() -> None:

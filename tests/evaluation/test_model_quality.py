@@ -18,7 +18,7 @@ from purejax_sc.config import from_tree
 from purejax_sc.evaluation import evaluate, model_quality
 from purejax_sc.evaluation.model_quality import DiagnosisOptions
 from purejax_sc.evaluation.model_rollouts import collect
-from purejax_sc.evaluation.players import make_choices
+from purejax_sc.evaluation.players import make_choice
 from purejax_sc.types import Env, Step
 
 DEPTH = 4
@@ -28,7 +28,7 @@ CONFIG = from_tree({"env": "garnet", "hyper": {"discount": 0.5}})
 def sampled(env, params, config, key, steps):
     """A trajectory of 8 environments."""
     model, _ = model_and_params()
-    choose = make_choices(config, model, env.spec)["sampled"]
+    choose = make_choice(config, model, env.spec, "sampled")
     return collect(env, model, params, choose, key, steps, 8)
 
 

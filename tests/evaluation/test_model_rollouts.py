@@ -17,7 +17,7 @@ from purejax_sc.cli.commands import main
 from purejax_sc.config import Config, from_tree
 from purejax_sc.evaluation import model_rollouts
 from purejax_sc.evaluation.model_rollouts import COLUMNS, ImaginationOptions, Imagined
-from purejax_sc.evaluation.players import make_choices
+from purejax_sc.evaluation.players import make_choice
 from purejax_sc.types import Env, EnvSpec, Params, Step
 
 GAMMA = 0.5
@@ -48,7 +48,7 @@ def look(
     """Play in the corridor, three steps and one whose outcome is unknown, imagine two steps, and the means by k."""
     env = env or corridor()
     how = ImaginationOptions(steps=4, envs=2, depth=2)._replace(**options)
-    choose = make_choices(config, MODEL, env.spec)["sampled" if how.sampled else "greedy"]
+    choose = make_choice(config, MODEL, env.spec, "sampled" if how.sampled else "greedy")
 
     def numbers(params):
         played = model_rollouts.collect(env, MODEL, params, choose, jax.random.key(0), how.steps, how.envs)

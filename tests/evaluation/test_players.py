@@ -52,7 +52,7 @@ def test_search_over_the_environment_looks_further_than_the_first_reward() -> No
 @pytest.mark.parametrize("temperature", [1e-6, 1e12])
 def test_no_temperature_lets_an_illegal_action_be_drawn(temperature: float) -> None:
     model = networks.make_model(small(), probe_envs.SPEC)._replace(root_policy=lambda params, logits: logits)
-    sampled = players.make_choices(small(), model, probe_envs.SPEC, temperature=temperature)["sampled"]
+    sampled = players.make_choice(small(), model, probe_envs.SPEC, "sampled", temperature=temperature)
     params, legal = Params(*[()] * len(Params._fields)), jnp.array([[False, True, True]] * 64)
     actions = sampled(params, jnp.zeros(legal.shape), legal, jax.random.key(0))
     assert set(actions.tolist()) == {1, 2}

@@ -4,10 +4,8 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers import agents
 from helpers.fake_go import COUNTER, PUPPET, policy_by_stones, policy_of
@@ -18,9 +16,8 @@ from purejax_sc.envs import pgx
 from purejax_sc.evaluation.matches import FILE, MatchOptions
 from purejax_sc.games import engine_match, gtp
 from purejax_sc.games.engine_match import Game
-from purejax_sc.games.gtp import Engine
-from purejax_sc.games.notation import COLOURS
-from purejax_sc.games.player import BatchedGames, GamePlayer, make_games
+from purejax_sc.games.notation import parse_vertex, vertex
+from purejax_sc.games.player import GamePlayer
 from purejax_sc.results.files import RunError
 
 TINY = {"network": {"kind": "mlp", "width": 8, "head_width": 0}, "muesli": {"bins": 5, "value_max": 2.0}}
@@ -44,52 +41,47 @@ def script(path: Path, text: str) -> Command:
 
 
 @pytest.fixture(scope="module")
-def by_stones() -> BatchedGames:
+def by_stones() -> GamePlayer:
     """It plays where an agent of the policy alone might: by the position, not by chance."""
-    return make_games(pgx.endless_go(5), policy_by_stones())
+    return GamePlayer(pgx.endless_go(5), policy_by_stones(), ())
 
 
-def play(programs: BatchedGames, engine: str, games: int, boards: int = 2, openings: int = 0) -> list[Game]:
-    return engine_match.play_games(programs, (), 5, engine, MatchOptions(games, openings), boards)[1]
+def play(player: GamePlayer, engine: str, games: int, boards: int = 2, openings: int = 0) -> list[Game]:
+    return engine_match.play_games(player, (), 5, engine, MatchOptions(games, openings), boards)[1]
 
 
-def one_at_a_time(player: GamePlayer, command: str, number: int, openings: int) -> list[int]:
-    """The moves of one game, by nothing but a player of one board and an engine."""
-    moves, rng = [], np.random.default_rng([0, number // 2])
-    player.clear()
-    with closing(Engine(command)) as engine:
-        engine.set_up(5, 7.5)
-        while moves[-2:] != [PASS, PASS] and len(moves) < 100:
-            mover = len(moves) % 2
-            if len(moves) < openings:
-                action = next(int(x) for x in rng.permutation(25) if player.legal()[x])
-                engine.play(mover, action, 5)
-            elif mover == number % 2:
-                action = int(player.search().action)
-                engine.play(mover, action, 5)
-            else:
-                engine.write(f"genmove {COLOURS[mover]}")
-                action = engine.read_move(5)
-                if not player.legal()[action]:
-                    return moves
-            player.play(action)
-            moves.append(action)
-    return moves
+def of_counter(moves: list[int], limit: int) -> int:
+    """The move of `COUNTER` after these."""
+    names = [vertex(action, 5) for action in moves]
+    points = [f"{column}{row}" for column in "ABCDE" for row in range(1, 6)]
+    start = sum(points.index(name) for name in names if name in points) % 25
+    free = [name for name in points[start:] + points[:start] if name not in names]
+    return parse_vertex(free[0] if free and len(moves) < limit else "PASS", 5)
 
 
-def test_games_side_by_side_are_those_played_one_at_a_time(by_stones, counter) -> None:
+def test_every_move_is_that_of_the_side_whose_turn_it_is(by_stones, counter) -> None:
     games = play(by_stones, counter(12), 6, openings=2)
-    alone = GamePlayer(pgx.endless_go(5), policy_by_stones(), ())
-    assert [game.moves for game in games] == [one_at_a_time(alone, counter(12), i, 2) for i in range(6)]
+    for game in games:
+        by_stones.clear()
+        for ply, action in enumerate(game.moves):
+            if ply >= 2:
+                agents_turn = ply % 2 == game.colour
+                assert action == (by_stones.search().action if agents_turn else of_counter(game.moves[:ply], 12))
+            assert by_stones.legal()[action]
+            by_stones.play(action)
+        if game.ended == "illegal move":
+            assert not by_stones.legal()[of_counter(game.moves, 12)]
+        else:
+            assert game.moves[-2:] == [PASS, PASS]
     assert [game.colour for game in games] == [0, 1] * 3
     assert games[0].moves[:2] == games[1].moves[:2] != games[2].moves[:2]
     assert len({len(game.moves) for game in games}) > 1, "some end before others"
 
 
 def test_chances_of_a_game_do_not_depend_on_the_others(counter) -> None:
-    programs = make_games(pgx.endless_go(5), policy_of(lambda shown: 99))  # nothing but the key says what it likes
-    games = [play(programs, counter(8), 5, boards, openings=1) for boards in (1, 2)]
-    assert games[0] == games[1]
+    player = GamePlayer(pgx.endless_go(5), policy_of(lambda shown: 99), ())  # nothing but the key says what it likes
+    games = [play(player, counter(8), 5, boards, openings=1) for boards in (1, 2, 5)]
+    assert games[0] == games[1] == games[2]
     assert len({tuple(game.moves[:6]) for game in games[0]}) == 5
 
 

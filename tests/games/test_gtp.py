@@ -90,23 +90,18 @@ def puppet(tmp_path: Path) -> Callable[..., str]:
     return lambda *answers: f"{sys.executable} -I -S {script} {' '.join(answers)}"
 
 
-def genmove(engine: Engine) -> int | None:
-    engine.write("genmove black")
-    return engine.read_move(5)
-
-
 def test_an_engine_is_asked_for_moves(puppet) -> None:
     with closing(Engine(puppet("c4", "resign", "refuse", "I1"))) as engine:
         assert engine.send("name") == "Puppet"
         engine.set_up(5, 7.5)
         engine.play(0, 24, 5)
-        assert genmove(engine) == 7  # one row below the top, two columns from the left: 1 * 5 + 2
-        assert genmove(engine) is None
+        assert engine.genmove(0, 5) == 7  # one row below the top, two columns from the left: 1 * 5 + 2
+        assert engine.genmove(0, 5) is None
         with pytest.raises(RunError, match=r"puppet.py.* refused a command \(\? no\): check that it plays"):
-            genmove(engine)
+            engine.genmove(0, 5)
         with pytest.raises(RunError, match="answered genmove with no move: 'I1' is no vertex"):
-            genmove(engine)
-        assert genmove(engine) == 25
+            engine.genmove(0, 5)
+        assert engine.genmove(0, 5) == 25
 
 
 def test_an_engine_that_hangs_is_killed_with_what_it_has_started(puppet, monkeypatch) -> None:
@@ -116,7 +111,7 @@ def test_an_engine_that_hangs_is_killed_with_what_it_has_started(puppet, monkeyp
         closing(Engine(f"sh -c '{puppet('hang')}; true'")) as engine,
         pytest.raises(RunError, match=r"ended, or was silent for 1 s"),
     ):
-        genmove(engine)
+        engine.genmove(0, 5)
     assert time.monotonic() - began < 20  # it would sleep for a minute, and keep the pipes open
 
 

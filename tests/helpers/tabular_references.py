@@ -102,7 +102,7 @@ def sample(draw, probs, pi):
     return batch
 
 
-def grounded(tables, batch, rewards, pi, numbers, ve_target):
+def grounded(tables, batch, rewards, numbers):
     """The updates of one batch, transition by transition."""
     v, r, p = (table.copy() for table in tables)
     old_v, old_probs = tables[0], softmax(tables[2])
@@ -111,7 +111,7 @@ def grounded(tables, batch, rewards, pi, numbers, ve_target):
         v[s] += numbers["td"] * (rewards[s, a] + numbers["discount"] * old_v[s_next] - old_v[s])
         p[s, a] += numbers["mle"] * (np.eye(len(v))[s_next] - old_probs[s, a])
     for s, a, s_next in batch:
-        weights = np.eye(pi.shape[1])[a] if ve_target == "action" else pi[s]
+        weights = np.eye(rewards.shape[1])[a]
         q = old_probs[s] @ v
         error = weights @ q - v[s_next]
         p[s] -= numbers["ve"] * 2 * error * weights[:, None] * old_probs[s] * (v - q[:, None])

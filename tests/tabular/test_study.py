@@ -12,7 +12,7 @@ import pytest
 
 from purejax_sc.cli.commands import main
 from purejax_sc.tabular import compiled, study
-from purejax_sc.tabular.compiled import Method, TabularCurves, TaskResult
+from purejax_sc.tabular.compiled import Method, TaskResult
 from purejax_sc.tabular.options import TabularOptions, parse, variant
 
 SMALL = ("states=5", "actions=2", "iterations=20", "log_every=10")
@@ -29,7 +29,7 @@ def small(**changes) -> TabularOptions:
 
 
 def run(options, variants, seeds=2, control=False):
-    return compiled.run(options, control, 20, compiled.stack(variants), seeds)
+    return compiled.run(options, control, 20, [], compiled.stack(variants), seeds)
 
 
 # Options
@@ -42,7 +42,7 @@ def test_defaults_are_the_papers_numbers_but_for_one_in_control() -> None:
     # two terms from each of 20 states: a mean divides by 40
     np.testing.assert_allclose([mle.plan_v, mle.plan_r, mle.plan_p], [0.03 / 40, 0.03 / 40, 10.0 / 40])
     assert variant(TabularOptions(), "mle", "direct", control=True) == mle._replace(plan_p=1.0 / 40)
-    every = variant(TabularOptions(alpha_sc_mle=3.0, terms="K+1"), "mle", "direct", control=True)
+    every = variant(TabularOptions(alpha_sc_mle=3.0, unroll=3), "mle", "direct", control=True)
     np.testing.assert_allclose([every.plan_v, every.plan_p], [0.03 / 60, 3.0 / 60])
     assert ve.plan_p == 0.3 / 2
 
@@ -68,13 +68,11 @@ def test_rates_of_the_sc_step() -> None:
         ("alpha_td=quick", "alpha_td='quick'"),
         ("alpha_td", "key=value"),
         ("alpha_td=0.1,0.3", "one value"),
-        ("terms=K,K+1", "one value"),
         ("discount=1.0", "discount=1.0"),
         ("updates=dyna,dyna", "none twice"),
-        ("unroll=0 terms=K", "set unroll=1"),
+        ("unroll=0", "unroll=0"),
         ("iterations=150", "iterations=200"),
         ("seed=2147483647", "lower seed"),
-        ("ve_target=actions", "'action' or 'policy'"),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(capsys, words: str, advice: str) -> None:
@@ -153,7 +151,7 @@ def test_methods_share_world_tables_and_data_and_learn() -> None:
     options = TabularOptions(states=5, actions=2, log_every=500)
     methods = [("mle", "none"), ("ve", "none"), ("mle", "dyna"), ("ve", "direct")]
     variants = [variant(options, *method) for method in methods]
-    curves = compiled.run(options, False, 2000, compiled.stack(variants), 8).metrics["ratio_error"]
+    curves = compiled.run(options, False, 2000, [], compiled.stack(variants), 8).metrics["ratio_error"]
     np.testing.assert_array_equal(curves[0], curves[1])  # model-free evaluation does not read the model
     assert len(np.unique(curves[0, :, 0])) == 8  # seeds differ
     mean = curves.mean(axis=1)
@@ -169,8 +167,7 @@ def result_of(metrics: dict[str, list]) -> TaskResult:
     methods = [Method("evaluation", "mle", update, "") for update in ("none", "dyna", "direct")]
     metrics = {name: np.array(values, float) for name, values in metrics.items()}
     seeds = metrics["ratio_error"].shape[1]
-    curves = TabularCurves(np.arange(2), metrics, 0.0, 0.0, 0.0)
-    return TaskResult(methods, list(range(seeds)), curves)
+    return TaskResult(methods, list(range(seeds)), np.arange(2), metrics, 0.0)
 
 
 def test_scores_on_paper() -> None:

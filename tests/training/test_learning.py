@@ -77,7 +77,8 @@ def results(
     """Results [seeds, games] against a player, each side moving first in every other game."""
     env = make_env(agents.config)
     model = make_model(agents.config, env.spec)
-    choose = players.make_choices(agents.config, model, env.spec, SearchOptions(simulations))[way]
+    search = SearchOptions(simulations if way == "search" else 0)
+    choose = players.make_choice(agents.config, model, env.spec, way, search)
 
     @jax.jit
     def play(params, key):

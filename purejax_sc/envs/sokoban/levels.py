@@ -48,15 +48,10 @@ class Rules(NamedTuple):
 
 
 class Level(NamedTuple):
-    """One level and its solution. grid: uint8 [10, 10].   score: int32, the paper's room score; 0: not a level.
-
-    moves: int8 [depth], directions of the player that solve it; -1 after the last.   length: int32, how many.
-    """
+    """One level. grid: uint8 [10, 10].   score: int32, the paper's room score; 0: not a level."""
 
     grid: Array
     score: Array
-    moves: Array
-    length: Array
 
 
 class ReversePosition(NamedTuple):
@@ -72,12 +67,10 @@ class ReversePosition(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The best position so far, its score, and the directions int8 [depth] that led there, `length` of them."""
+    """The best position so far, and its score."""
 
     score: Array
     position: ReversePosition
-    directions: Array
-    length: Array
 
 
 class Search(NamedTuple):
@@ -86,7 +79,6 @@ class Search(NamedTuple):
     floor:      bool [100].   targets: int32 [4] cells, where the boxes started.   fits: is there room for all of them?
     steps:      int32, of the search that were done.
     path:       ReversePosition [Rules.depth + 1, ...], whose entry `length` is the present one.
-    directions: int8 [Rules.depth] that led there.
     seen:       uint32 [slots] hashes of positions that were met. A newer one may take an older one's slot.
     """
 
@@ -95,7 +87,6 @@ class Search(NamedTuple):
     fits: Array
     steps: Array
     path: ReversePosition
-    directions: Array
     length: Array
     seen: Array
     best: Best
@@ -123,7 +114,6 @@ def begin(key: Key, rules: Rules) -> Search:
 def start(floor: Array, targets: Array, player: Array, fits: Array, rules: Rules) -> Search:
     """Return a search that has done nothing. floor: bool [10, 10]; targets int32 [4], player: cells."""
     position = ReversePosition(targets, player, jnp.int32(-1), jnp.int32(0))
-    directions = jnp.full(rules.depth, -1, jnp.int8)
     slots = _slots(rules)
     return Search(
         floor=floor.reshape(-1),
@@ -131,10 +121,9 @@ def start(floor: Array, targets: Array, player: Array, fits: Array, rules: Rules
         fits=fits,
         steps=jnp.int32(0),
         path=jax.tree.map(lambda x: jnp.zeros((rules.depth + 1, *x.shape), x.dtype).at[0].set(x), position),
-        directions=directions,
         length=jnp.int32(0),
         seen=jnp.zeros(slots, jnp.uint32).at[_hash(position) % slots].set(_hash(position)),
-        best=Best(jnp.int32(0), position, directions, jnp.int32(0)),
+        best=Best(jnp.int32(0), position),
     )
 
 
@@ -153,7 +142,7 @@ def finish(search: Search) -> Level:
     """The best position of a search as a level."""
     best = search.best
     grid = make_grid(search.floor, search.targets, best.position.boxes, best.position.player)
-    return Level(grid, jnp.where(search.fits, best.score, 0), _solution(best), best.length)
+    return Level(grid, jnp.where(search.fits, best.score, 0))
 
 
 def carve_room(key: Key) -> Array:
@@ -190,21 +179,19 @@ def _step(search: Search, order: Array) -> Search:
     after, legal = successors(here, search.floor)
     hashes = jax.vmap(_hash)(after)
     slots = hashes % len(search.seen)
-    new = legal & (search.seen[slots] != hashes) & (search.length < len(search.directions))
+    new = legal & (search.seen[slots] != hashes) & (search.length < len(search.path.player) - 1)
     chosen = jnp.argmax(jnp.where(new, order, -1))
     on = jnp.any(new)
     position = jax.tree.map(lambda x: x[chosen], after)
-    # beyond the present length nothing is read before it is written anew, so that these need no condition
+    # beyond the present length nothing is read before it is written anew, so that this needs no condition
     length = search.length + 1
     path = jax.tree.map(lambda x, y: x.at[length].set(y), search.path, position)
-    directions = search.directions.at[search.length].set((chosen % DIRECTIONS).astype(jnp.int8))
     slot = jnp.where(on, slots[chosen], len(search.seen))
     score = jnp.where(on, room_score(position, search.targets), 0)
-    found = Best(score, position, directions, length)
+    found = Best(score, position)
     return search._replace(
         steps=search.steps + 1,
         path=path,
-        directions=directions,
         length=jnp.where(on, length, jnp.maximum(search.length - 1, 0)),
         seen=search.seen.at[slot].set(hashes[chosen], mode="drop"),
         best=jax.tree.map(lambda a, b: jnp.where(score > search.best.score, a, b), found, search.best),
@@ -269,10 +256,3 @@ def _mix(word: Array) -> Array:
     word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
     word = (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)
     return word ^ (word >> 16)
-
-
-def _solution(best: Best) -> Array:
-    """Moves int8 [depth] that undo the best path, last step first, then -1."""
-    steps = jnp.arange(len(best.directions))
-    undone = best.directions[jnp.maximum(best.length - 1 - steps, 0)]
-    return jnp.where(steps < best.length, (undone + 2) % DIRECTIONS, -1).astype(jnp.int8)

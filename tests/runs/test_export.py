@@ -13,10 +13,9 @@ from helpers import agents
 from purejax_sc.cli.commands import main
 from purejax_sc.config import from_tree, load
 from purejax_sc.envs import network_spec
-from purejax_sc.evaluation import export
 from purejax_sc.evaluation.evaluate import evaluation_config
 from purejax_sc.results.files import RunError
-from purejax_sc.runs.agents import AGENTS, FILE, load_agents
+from purejax_sc.runs.agents import AGENTS, FILE, export, load_agents
 
 TINY = {"env": "gymnax/Catch-bsuite", "network": {"kind": "mlp", "width": 8}, "muesli": {"bins": 5, "value_max": 2.0}}
 
@@ -29,7 +28,7 @@ def run(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def kept(run, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("export") / "kept"
-    facts = export.export(run, out, 4, pytest.fail)
+    facts = export(run, out, 4, pytest.fail)
     assert facts == {"seed": 4, "bytes": (out / "agent.npz").stat().st_size}
     assert facts["bytes"] < 25_000
     return out
@@ -55,7 +54,7 @@ def test_an_agent_needs_no_file_of_the_machine_that_trained_it(tmp_path, monkeyp
     tree = TINY | {"env": "jumanji/Sokoban", "levels": {"file": "here/levels.txt", "pool": 1, "refresh": 0}}
     run = agents.save(agents.untrained(from_tree(tree)), tmp_path / "run")
     Path("here/levels.txt").rename("levels.txt")
-    export.export(run, tmp_path / "kept")
+    export(run, tmp_path / "kept", None, pytest.fail)
     for directory in (run, tmp_path / "kept"):
         loaded = load_agents(directory, pytest.fail)
         override = ["levels.file=levels.txt"]
