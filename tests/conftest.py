@@ -37,12 +37,24 @@ INTEGRATION = (
     "training/test_sebulba.py::test_two", "training/test_selfplay.py",
 )  # fmt: skip
 
+# What begins first: files that take long, of which each is run by one worker. Otherwise one worker ends with such a
+# file while the other one has nothing left.
+LONG = (
+    "examples/test_examples.py", "training/", "runs/test_processes.py", "test_docs.py", "test_tour.py", "runs/",
+    "studies/", "agent/", "evaluation/",
+)  # fmt: skip
+
 
 @pytest.hookimpl(tryfirst=True)  # before the marks decide what runs
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.nodeid.removeprefix("tests/").startswith(INTEGRATION):
+        if _is_in(item, INTEGRATION):
             item.add_marker("integration")
+    items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if _is_in(item, (name,))), len(LONG)))
+
+
+def _is_in(item: pytest.Item, names: tuple[str, ...]) -> bool:
+    return item.nodeid.removeprefix("tests/").startswith(names)
 
 
 def pytest_configure(config: pytest.Config) -> None:

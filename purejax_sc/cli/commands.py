@@ -3,6 +3,7 @@
 Libraries are imported inside the commands that need them, so that `--help` is quick.
 """
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -238,7 +239,10 @@ for command in (agents.evaluate, agents.imagine, agents.levels, agents.match, ag
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     try:
+        _ = "".join(sys.argv[1:] if args is None else args).encode()
         cli.main(args, prog_name="purejax-sc", standalone_mode=False)
+    except UnicodeEncodeError:  # of a name with bytes that are no text, which neither Orbax nor a summary can hold
+        return fail("an argument is not UTF-8: give the file or directory another name", 2)
     except click.Abort as error:  # click's name for a KeyboardInterrupt
         return fail("stopped", interrupts.exit_status(error.__cause__))
     except Stopped as error:

@@ -46,6 +46,12 @@ def draw(board: np.ndarray) -> str:
     return "\n".join([*lines, "    " + " ".join(COLUMNS[: board.shape[1]])])
 
 
+def draw_columns(board: np.ndarray) -> str:
+    """Draw a board [rows, columns] into whose numbered columns discs fall: dark ones of who moved first."""
+    lines = [f"|{' '.join('·●○'[disc] for disc in row)}|" for row in board]
+    return "\n".join([*lines, f" {' '.join(str(1 + i) for i in range(board.shape[1]))}"])
+
+
 def score(board: np.ndarray, komi: float) -> str:
     """Return the result by area with all stones alive (Tromp-Taylor) as GTP writes it: "B+3.5", or "0" for a draw.
 

@@ -7,7 +7,7 @@ import numpy as np
 from purejax_sc.agent.search import SearchResult
 from purejax_sc.envs import pgx
 from purejax_sc.evaluation.matches import load_entrant
-from purejax_sc.games.notation import COLUMNS, draw, vertex
+from purejax_sc.games.notation import COLUMNS, draw, draw_columns, vertex
 from purejax_sc.games.player import GamePlayer, make_policy
 from purejax_sc.results.files import RunError, Say
 from purejax_sc.runs.agents import take_row
@@ -30,11 +30,11 @@ def open_game(name: str, say: Say) -> "TerminalGame":
 
 
 def move_names(spec: EnvSpec, env: str) -> list[str]:
-    """Return the name of each action: a column such as D, a point such as D4, pass or swap. Raises RunError."""
+    """Return the name of each action: a column such as 4, a point such as D4, pass or swap. Raises RunError."""
     if spec.two_player and len(spec.obs_shape) == 3 and spec.obs_shape[1] <= len(COLUMNS):
         height, width, _ = spec.obs_shape
         points = [vertex(action, width) for action in range(width**2)] if height == width else []
-        for names in (list(COLUMNS[:width]), points, [*points, "swap" if env == "pgx/hex" else "pass"]):
+        for names in ([str(1 + i) for i in range(width)], points, [*points, "swap" if env == "pgx/hex" else "pass"]):
             if len(names) == spec.num_actions:
                 return names
     raise RunError(f"{env} has moves that are neither points nor columns of a board: let agents play it with match")
@@ -55,10 +55,11 @@ class TerminalGame:
 
     def __init__(self, game: GamePlayer, names: list[str]) -> None:
         self.game, self.names = game, names
+        self._draw, self._sides = (draw_columns, "●○") if names[0].isdigit() else (draw, "XO")
 
     def run(self, person: int, ask: Ask, say: Say) -> None:
         """Play until the game is over or the person quits. person: 0 moves first, 1 second."""
-        say(f"You are {'XO'[person]}, the agent is {'OX'[person]}; X moves first.")
+        say(f"You are {self._sides[person]}, the agent is {self._sides[1 - person]}; {self._sides[0]} moves first.")
         self._help(say)
         while self.game.result is None:
             if self.game.turn != person:
@@ -66,12 +67,12 @@ class TerminalGame:
                 say(f"agent: {self._opinion(found)}")
                 self.game.play(int(found.action))
                 continue
-            say(draw(self.game.board))
+            say(self._draw(self.game.board))
             line = ask("your move> ")
             if line is None or line.strip().lower() in LEAVE:
                 return
             self._do(line.strip().lower(), person, say)
-        say(draw(self.game.board))
+        say(self._draw(self.game.board))
         say({1.0: "You win.", 0.5: "A draw.", 0.0: "The agent wins."}[abs(self.game.result - person)])
 
     def _do(self, word: str, person: int, say: Say) -> None:

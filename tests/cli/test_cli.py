@@ -86,6 +86,10 @@ def test_settings_of_jax_that_nothing_runs_with_are_one_line(capsys, setting: st
         assert f"{setting}=1" in refusal(capsys, "train smoke")
 
 
+def test_a_name_that_is_not_utf8_is_one_line(capsys) -> None:
+    assert "not UTF-8" in refusal(capsys, "train smoke --out 'a\udcff'")
+
+
 def test_a_tilde_that_no_shell_has_seen_is_the_home(capsys, monkeypatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     assert "/home/somebody/runs is no directory" in refusal(capsys, "evaluate '~/runs'")

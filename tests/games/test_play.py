@@ -86,7 +86,7 @@ def test_words_that_are_no_moves(opened) -> None:
     ("name", "shape", "names"),
     [
         ("tic_tac_toe", (3, 3, 2), "A3 B3 C3 A2 B2 C2 A1 B1 C1"),
-        ("connect_four", (6, 7, 2), "A B C D E F G"),
+        ("connect_four", (6, 7, 2), "1 2 3 4 5 6 7"),
         ("go_2x2", (2, 2, 17), "A2 B2 A1 B1 pass"),
         ("hex", (2, 2, 4), "A2 B2 A1 B1 swap"),
     ],
@@ -96,16 +96,15 @@ def test_games_whose_moves_have_names(name, shape, names) -> None:
     assert move_names(spec, f"pgx/{name}") == names.split()
 
 
-def test_discs_fall_into_the_columns_of_connect_four() -> None:
+def test_connect_four_has_numbered_columns_and_discs() -> None:
     said: list[str] = []
-    lines = iter(["4", "D", "d", "RESIGN"])
+    lines = iter(["4", "4", "RESIGN"])
     open_game("connect_four", pytest.fail).run(0, lambda prompt: next(lines), said.append)
-    assert said[0] == "You are X, the agent is O; X moves first."
-    assert any(text.startswith("'4' is not possible here") for text in said)
-    *rows, columns = said[-1].splitlines()
-    assert columns == "    A B C D E F G"
-    assert [row[columns.index("D")] for row in rows].count("X") == 2
-    assert sum(row.count("O") for row in rows) == 2
+    assert said[0] == "You are ●, the agent is ○; ● moves first."
+    board = said[-1].splitlines()
+    assert board[-1] == " 1 2 3 4 5 6 7"
+    assert [line[7] for line in board[:6]].count("●") == 2
+    assert sum(line.count("○") for line in board) == 2
 
 
 @pytest.mark.parametrize(

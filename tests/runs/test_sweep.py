@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.files import read_rows
+from helpers.runs import counting
 
 from purejax_sc.agent.consistency import UPDATES
 from purejax_sc.cli.commands import main
@@ -23,15 +24,18 @@ GRID = ["hyper.learning_rate=1e-3,1e-2", "hyper.sc_weight=0,0.5"]
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("sweeps") / "smoke"
-    assert main(["sweep", "smoke", *GRID, "--seeds", "2", "--quiet", "--out", str(out)]) == 0
-    return out
+    """A sweep with a trainer that counts."""
+    with counting():
+        return sweep(tmp_path_factory.mktemp("sweeps") / "smoke", *GRID, "--seeds", "2")
 
 
 @pytest.fixture(scope="module")
 def updates(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("sweeps") / "updates"
-    assert main(["sweep", "smoke", "sc.update=none,reverse,direct", "--quiet", "--out", str(out)]) == 0
+    return sweep(tmp_path_factory.mktemp("sweeps") / "updates", "sc.update=none,reverse,direct")
+
+
+def sweep(out: Path, *words: str) -> Path:
+    assert main(["sweep", "smoke", *words, "--quiet", "--out", str(out)]) == 0
     return out
 
 
@@ -56,11 +60,12 @@ def test_every_setting_and_seed_has_a_row_and_a_curve(smoke: Path) -> None:
 
 
 @pytest.mark.slow  # of the learner alone, tests/training/test_anakin.py says the same
-def test_a_row_equals_the_run_of_its_setting(smoke: Path, tmp_path: Path) -> None:
+def test_a_row_equals_the_run_of_its_setting(tmp_path: Path) -> None:
+    swept = sweep(tmp_path / "sweep", *GRID, "--seeds", "2")
     words = ["hyper.learning_rate=1e-2", "hyper.sc_weight=0.5", "seed=1", "--out", str(tmp_path / "run")]
     assert main(["train", "smoke", "--quiet", *words]) == 0
     chosen = {"hyper.learning_rate": "1e-2", "hyper.sc_weight": "0.5", "seed": "1"}
-    curve = [row for row in rows_of(smoke / "curves.csv") if chosen.items() <= row.items()]
+    curve = [row for row in rows_of(swept / "curves.csv") if chosen.items() <= row.items()]
     assert [row["episode_return"] for row in curve] == [row["episode_return"] for row in read_rows(tmp_path / "run")]
 
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.runs import counting
 
 from purejax_sc.cli.commands import main
 
@@ -19,8 +20,8 @@ def test_a_run_is_tracked(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
         wandb.sdk.wandb_run.Run, "log", lambda run, data, **how: (logged.append(data), log(run, data, **how))[1]
     )
-    words = ["train.env_steps=128", "train.log_points=2", "--seeds", "2", "--track", "--quiet"]
-    assert main(["train", "smoke", *words]) == 0
+    with counting():
+        assert main(["train", "smoke", "train.log_points=2", "--seeds", "2", "--track", "--quiet"]) == 0
     assert [len(data) for data in logged] == [len(logged[0])] * 2
     assert {"loss/loss/seed_0", "loss/loss/seed_1", "episode/episode_return/seed_0"} <= set(logged[0])
     assert list(Path("wandb").glob("offline-run-*/run-*.wandb"))

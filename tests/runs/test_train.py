@@ -106,7 +106,7 @@ def test_hyper_parameters_reach_the_program(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_runs_begin_with_the_parameters_of_others(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    train(config.load("smoke", ["hyper.learning_rate=0", "seed=7"]), out, num_seeds=3, init_from=whole)
+    train(config.load("smoke", ["hyper.learning_rate=0", "seed=7", *SHORT]), out, num_seeds=3, init_from=whole)
     theirs, ours = load_agents(whole, pytest.fail).learner.params, load_agents(out, pytest.fail).learner
     jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[[0, 1, 0]], y), theirs, ours.params)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), ours.params, ours.target)
@@ -139,7 +139,7 @@ def test_a_run_that_begins_with_a_trained_agent_is_better_from_the_first_point(t
 def test_value_targets_beyond_the_bins_are_told_once(whole: Path, tmp_path: Path) -> None:
     assert {row["value_clipped"] for row in read_rows(whole)} == {"0"}
     watch = Watch()
-    train(config.load("smoke", ["muesli.value_max=0.001"]), tmp_path / "run", **watch.session._asdict())
+    train(config.load("smoke", ["muesli.value_max=0.001", *SHORT]), tmp_path / "run", **watch.session._asdict())
     (line,) = (text for text in watch.said if "beyond the bins" in text)
     assert line.endswith("raise muesli.value_max=0.001")
 
@@ -166,7 +166,7 @@ def test_what_an_environment_gives_that_is_not_finite_is_its_fault(tmp_path: Pat
 
 
 def test_non_finite_metric_is_one_line(capsys, tmp_path: Path) -> None:
-    words = ["hyper.learning_rate=1e30", "checkpoint.updates=4", "--quiet", "--out", str(tmp_path / "run")]
+    words = ["hyper.learning_rate=1e30", "checkpoint.updates=4", *SHORT, "--quiet", "--out", str(tmp_path / "run")]
     assert main(["train", "smoke", *words]) == 2
     error = capsys.readouterr().err
     assert re.match(r"purejax-sc: [a-z_]+ is (nan|-?inf) for seed 0 by environment step 256: lower hyper", error)

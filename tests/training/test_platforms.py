@@ -33,15 +33,16 @@ def check(config: Config, text: str) -> None:
     assert ("stablehlo.convolution" in text) == (config.network.kind != "mlp")
 
 
-def kind_of(name: str) -> tuple[str, str, bool]:
-    config = load(name, OVERRIDES.get(name, []))
-    return config.network.kind, config.muesli.terminal_value, config.muesli.predict_legal
-
-
 def distinct() -> list[str]:
-    """One configuration of each kind that no whole run below covers: others, and other options, are for -m slow."""
-    first = {kind_of(name): name for name in reversed(NAMES)}
-    return sorted(first[kind] for kind in first.keys() - {kind_of(name) for name in ITERATIONS})
+    """One configuration of each kind of network that no whole run below covers, that with most options of the model.
+
+    The other ones are for -m slow.
+    """
+    configs = {name: load(name, OVERRIDES.get(name, [])) for name in reversed(NAMES)}
+    muesli = {name: config.muesli for name, config in configs.items()}
+    most_last = sorted(configs, key=lambda name: (muesli[name].terminal_value != "zero") + muesli[name].predict_legal)
+    found = {configs[name].network.kind: name for name in most_last}
+    return sorted(found[kind] for kind in found.keys() - {configs[name].network.kind for name in ITERATIONS})
 
 
 @pytest.mark.parametrize("name", distinct())
