@@ -119,15 +119,14 @@ def run(
     options: TabularOptions,
     control: bool,
     iterations: int,
-    methods: Sequence[Method],
     variants: Variant,
     num_seeds: int,
+    methods: Sequence[Method] = (),
     progress: Callable[[int], None] = lambda done: None,
 ) -> TaskResult:
-    """Run methods, each with its variant [V], on seeds from `options.seed` upwards.
+    """Run variants [V] on seeds from `options.seed` upwards, spread over as many devices as divide their number.
 
-    Seeds are spread over as many devices as divide their number.
-
+    methods:  what the variants are, for the result.
     progress: called with the number of finished iterations after each log point. Raises ConfigError.
     """
     keys = jnp.stack([jax.random.key(options.seed + i, impl=PRNG) for i in range(num_seeds)])

@@ -103,7 +103,7 @@ def run_task(task: Task, options: TabularOptions, num_seeds: int, say: Say = lam
         if done * 10 // iterations > (done - options.log_every) * 10 // iterations:
             say(f"{task}: {done * 100 // iterations}%")
 
-    result = compiled.run(options, task == "control", iterations, methods, compiled.stack(numbers), num_seeds, progress)
+    result = compiled.run(options, task == "control", iterations, compiled.stack(numbers), num_seeds, methods, progress)
     rate = iterations * num_seeds * len(methods) / result.seconds
     say(f"{task}: {result.seconds:.1f} s, {rate:,.0f} iterations x replicas per second")
     return result

@@ -29,7 +29,7 @@ def small(**changes) -> TabularOptions:
 
 
 def run(options, variants, seeds=2, control=False):
-    return compiled.run(options, control, 20, [], compiled.stack(variants), seeds)
+    return compiled.run(options, control, 20, compiled.stack(variants), seeds)
 
 
 # Options
@@ -151,7 +151,7 @@ def test_methods_share_world_tables_and_data_and_learn() -> None:
     options = TabularOptions(states=5, actions=2, log_every=500)
     methods = [("mle", "none"), ("ve", "none"), ("mle", "dyna"), ("ve", "direct")]
     variants = [variant(options, *method) for method in methods]
-    curves = compiled.run(options, False, 2000, [], compiled.stack(variants), 8).metrics["ratio_error"]
+    curves = compiled.run(options, False, 2000, compiled.stack(variants), 8).metrics["ratio_error"]
     np.testing.assert_array_equal(curves[0], curves[1])  # model-free evaluation does not read the model
     assert len(np.unique(curves[0, :, 0])) == 8  # seeds differ
     mean = curves.mean(axis=1)
