@@ -1,6 +1,5 @@
 """Files of Sokoban levels, and sheets to look at: what `purejax-sc levels` does."""
 
-import itertools
 from pathlib import Path
 
 import jax
@@ -8,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from purejax_sc import memory
-from purejax_sc.config import LevelsConfig
+from purejax_sc.config import ConfigError, LevelsConfig
 from purejax_sc.envs import sokoban
-from purejax_sc.envs.sokoban import boxoban
+from purejax_sc.envs.sokoban import boxoban, levels
 from purejax_sc.evaluation import render
 from purejax_sc.results.files import RunError, Say, check_new, replace_files
 from purejax_sc.types import PRNG
 
-BATCH = 512  # levels at once
+BATCH = 512  # tries at once
 
 
 def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | None, say: Say) -> None:
@@ -38,16 +37,25 @@ def write(config: LevelsConfig, num: int, seed: int, out: Path, sheet: Path | No
 
 
 def generate(config: LevelsConfig, num: int, seed: int, say: Say) -> np.ndarray:
-    """Return `num` different levels uint8 [num, 10, 10] of `config.split`. Raises ConfigError."""
-    make, _ = sokoban.generated(config.model_copy(update={"pool": min(num, BATCH), "refresh": 0}))
+    """Return `num` different levels uint8 [num, 10, 10] of `config.split`. Raises ConfigError if tries find too few."""
+    rules = sokoban.make_rules(config, BATCH)
+
+    def make(key: jax.Array) -> tuple[levels.Level, jax.Array]:
+        level = jax.vmap(lambda key: levels.generate(key, rules))(jax.random.split(key, BATCH))
+        return level, jax.vmap(levels.held_out)(level.grid)
+
     say("compiling")
     key = jax.random.key(seed, impl=PRNG)
     compiled = memory.compiled(jax.jit(make), (key,), "positions=")
     found: dict[bytes, np.ndarray] = {}
-    for batch in itertools.count():
-        grids = np.asarray(compiled(jax.random.fold_in(key, batch)).grid)
-        found |= {grid.tobytes(): grid for grid in grids}
+    tries, valid = 0, 0
+    while len(found) < num:
+        level, held_out = jax.device_get(compiled(jax.random.fold_in(key, tries)))
+        good = level.score > 0
+        tries, valid = tries + BATCH, valid + int(good.sum())
+        for grid in level.grid[good & (held_out == (config.split == "test"))]:
+            found.setdefault(grid.tobytes(), grid)
+        if tries >= 100 * BATCH and valid < tries / 10_000:
+            raise ConfigError(f"{valid} of {tries} tries were levels: raise levels.depth")
         say(f"{min(len(found), num)} of {num} levels")
-        if len(found) >= num:
-            break
     return np.stack(list(found.values())[:num])

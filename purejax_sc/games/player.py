@@ -88,13 +88,10 @@ class GamePlayer:
         self._params, self._key = params, jax.random.key(0, impl=PRNG)
         self._pass = env.spec.num_actions - 1
         self._first = jax.jit(partial(_start, env, policy))()
-        cure, moved, searched = (
-            "the simulations of the search",
-            partial(_advance, env, policy),
-            partial(_search, policy),
-        )
-        self._advance = memory.compiled(jax.jit(moved), (params, self._first, jnp.int32(0)), cure)
-        self._search = memory.compiled(jax.jit(searched), (params, self._first, self._key), cure)
+        cure, action = "the simulations of the search", jnp.int32(0)
+        moved, searched = jax.jit(partial(_advance, env, policy)), jax.jit(partial(_search, policy))
+        self._advance = memory.compiled(moved, (params, self._first, action), cure)
+        self._search = memory.compiled(searched, (params, self._first, self._key), cure)
         self.clear()
 
     def anew(self, params: Params, key: Key) -> "GamePlayer":

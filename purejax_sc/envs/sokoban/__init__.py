@@ -94,7 +94,7 @@ def make(config: Config) -> Env:
         return state, show(state, reward, solved)
 
     wanted = config.levels
-    source = generated(wanted) if wanted.file is None else _stored(wanted, Path(wanted.file))
+    source = _generated(wanted) if wanted.file is None else _stored(wanted, Path(wanted.file))
     return Env(spec, init, step, *source)
 
 
@@ -146,6 +146,14 @@ def render(codes: Array) -> Array:
 Source = tuple[Callable[[Key], Pool], Callable[[Key, Pool], Pool]]
 
 
+def make_rules(config: LevelsConfig, at_once: int) -> levels.Rules:
+    """The generator's constants in a configuration. Raises ConfigError if so many searches do not fit in memory."""
+    rules = levels.Rules(config.depth, config.positions)
+    cure = f"levels.positions={config.positions}, levels.pool={config.pool} or levels.refresh={config.refresh}"
+    memory.check(at_once * levels.search_bytes(rules), memory.free_on_host(), "this machine", cure)
+    return rules
+
+
 def _stored(config: LevelsConfig, path: Path) -> Source:
     grids = boxoban.read(path)
     if len(grids) < config.pool:
@@ -165,12 +173,8 @@ def _stored(config: LevelsConfig, path: Path) -> Source:
     return make, refresh
 
 
-def generated(config: LevelsConfig) -> Source:
-    """Generate levels of `config.split`. Raises ConfigError if so many searches do not fit in memory."""
-    rules = levels.Rules(config.depth, config.positions)
-    need = (config.pool + config.refresh) * levels.search_bytes(rules)
-    cure = f"levels.positions={config.positions}, levels.pool={config.pool} or levels.refresh={config.refresh}"
-    memory.check(need, memory.free_on_host(), "this machine", cure)
+def _generated(config: LevelsConfig) -> Source:
+    rules = make_rules(config, config.pool + config.refresh)
 
     def good(level: levels.Level) -> Array:
         return (level.score > 0) & (jax.vmap(levels.held_out)(level.grid) == (config.split == "test"))
