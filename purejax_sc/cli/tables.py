@@ -57,12 +57,7 @@ def print_evaluation(report: dict[str, Any]) -> None:
 
 
 def print_diagnosis(report: dict[str, Any]) -> None:
-    """Three tables: errors by model step, scores of action values, and value lost by each policy."""
-    names = list(report["by_depth"])
-    said = ([_number(x["mean"]) for x in report["by_depth"][name]] for name in names)
-    steps = map(str, range(1, report["depth"] + 1))
-    click.echo()
-    print_table([("model steps", *(name.replace("_", " ") for name in names)), *zip(steps, *said, strict=True)])
+    """Two tables: scores of action values, and value lost by each policy."""
     click.echo()
     print_table([(name.replace("_", " "), _estimate(x)) for name, x in report["actions"].items()])
     if not report["chosen"]:

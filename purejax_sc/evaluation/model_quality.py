@@ -1,9 +1,8 @@
 """Quality of the learned model for planning, measured in real states: what `evaluate --diagnose` reports.
 
-By depth: outputs of the model k steps along the actions really taken, compared with the root heads at the state really
-reached. By action: r + gamma v of one model step, compared with that of the real step, for the actions of sampled
-states. By choice: the value that the greedy policy and searches lose, judged by an oracle, which is a search over the
-environment that considers every legal action.
+By action: r + gamma v of one model step, compared with that of the real step, for the actions of sampled states. By
+choice: the value that the greedy policy and searches lose, judged by an oracle, which is a search over the environment
+that considers every legal action. Errors by depth are those of `model_rollouts`.
 """
 
 from collections.abc import Sequence
@@ -17,13 +16,12 @@ import numpy as np
 import scipy.stats
 
 from purejax_sc import memory
-from purejax_sc.agent import auxiliary, losses
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.agent.transforms import masked_logits
 from purejax_sc.config import Config
 from purejax_sc.envs import is_host, make_env
 from purejax_sc.evaluation.evaluate import evaluation_config, search_names, seed_keys
-from purejax_sc.evaluation.model_rollouts import Trajectory, collect, mean_by_k, root_heads, shift_by_k, signed
+from purejax_sc.evaluation.model_rollouts import Trajectory, collect, signed
 from purejax_sc.evaluation.players import RealNode, make_choice, make_real_search, real_step
 from purejax_sc.networks import make_model
 from purejax_sc.results.files import RunError, Say, replace_file
@@ -31,10 +29,9 @@ from purejax_sc.results.reports import check_reports, with_report
 from purejax_sc.results.statistics import CONFIDENCE, estimate
 from purejax_sc.runs.agents import Agents, load_agents, reports_of
 from purejax_sc.training.sharding import default_placement, over_seeds
-from purejax_sc.types import Array, Env, EnvSpec, Key, Model, Params
+from purejax_sc.types import Array, Env, Key, Model, Params
 
 FILE = "diagnosis.json"
-MEASURES = ("value_gap", "policy_kl", "illegal_mass", "value_beyond", "reward_error")  # by depth
 SCORES = ("rank_correlation", "regret", "regret_policy")  # of actions
 GREEDY, ORACLE = "greedy", "oracle"
 
@@ -44,7 +41,6 @@ class DiagnosisOptions(NamedTuple):
 
     steps: int = 192  # of real play with the sampled policy in each environment
     envs: int = 16  # for each seed
-    depth: int | None = None  # model steps; None for twice as many as in training
     states: int = 256  # in which legal actions are tried
     actions: int = 64  # random ones at most in each state
     searches: tuple[SearchOptions, ...] = ()
@@ -79,7 +75,7 @@ def diagnose(
     report |= diagnose_agents(agents._replace(config=config), options, make_env(config), say)
     file = reports_of(directory) / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(file, with_report(file, report, ("command", "by_depth", "actions", "chosen")))
+    replace_file(file, with_report(file, report, ("command", "actions", "chosen")))
     return report
 
 
@@ -97,37 +93,32 @@ def diagnose_agents(
 ) -> dict[str, Any]:
     """Measure the models of all seeds. Return a tree ready for JSON, whose means are over seeds, with intervals.
 
-    by_depth: name -> means for k = 1 .. depth, see `by_depth`; None where nothing counts.
-    actions:  `rank_correlation` of the model's action values with the real ones within a state, `regret` of the model's
-              best action and `regret_policy` of the policy's.
-    chosen:   see `summarise_choices`; {} without searches.
+    actions: `rank_correlation` of the model's action values with the real ones within a state, `regret` of the model's
+             best action and `regret_policy` of the policy's.
+    chosen:  see `summarise_choices`; {} without searches.
     """
     config = agents.config
-    depth = options.depth or 2 * config.muesli.unroll
     model, searches = make_model(config, env.spec), search_names(options.searches)
     sampled = make_choice(config, model, env.spec, "sampled")
     say(f"{options.steps} steps of {options.envs} environments for each of {len(agents.seeds)} seed(s)")
 
-    def measure(row: tuple[Params, Key]) -> tuple[dict[str, Array], Actions, Array | None]:
+    def measure(row: tuple[Params, Key]) -> tuple[Actions, Array | None]:
         params, (key_play, key_actions, key_choices) = row[0], jax.random.split(row[1], 3)
-        played = collect(env, model, params, sampled, key_play, options.steps + depth, options.envs)
+        played = collect(env, model, params, sampled, key_play, options.steps, options.envs)
         tried = try_actions(env, model, params, played, key_actions, config, options)
         choices = choose(env, model, params, played, key_choices, config, options) if searches else None
-        return by_depth(model, params, env.spec, played, config, depth), tried, choices
+        return tried, choices
 
     rows = agents.learner.target, seed_keys(agents, options.seed)
     program = jax.jit(over_seeds(measure, default_placement(jax.devices()[0].platform)))
-    depths, actions, choices = jax.device_get(memory.compiled(program, (rows,), "the number of states")(rows))
+    actions, choices = jax.device_get(memory.compiled(program, (rows,), "the number of states")(rows))
     scores = [score(Actions(*(x[i] for x in actions))) for i in range(len(agents.seeds))]
     return {
         "env": config.env,
         "seeds": list(agents.seeds),
         **options._asdict(),
         "searches": {name: search._asdict() for name, search in searches.items()},
-        "depth": depth,
-        "trained_depth": config.muesli.unroll,
         "confidence": CONFIDENCE,
-        "by_depth": {name: [_over_seeds(x) for x in depths[name].T] for name in MEASURES},
         "actions": {name: _over_seeds(np.array([x[name] for x in scores])) for name in SCORES},
         "chosen": summarise_choices([GREEDY, *searches, ORACLE], choices) if searches else {},
     }
@@ -136,42 +127,6 @@ def diagnose_agents(
 def _over_seeds(values: np.ndarray) -> dict[str, Any]:
     """Mean over the seeds [n] that have a value."""
     return estimate(values[np.isfinite(values)][:, None])
-
-
-def by_depth(
-    model: Model, params: Params, spec: EnvSpec, played: Trajectory, config: Config, depth: int
-) -> dict[str, Array]:
-    """Compare the model with real states k = 1 .. depth steps later. Return means [depth] of `MEASURES`.
-
-    NaN where nothing counts (`losses.unroll_masks`). `illegal_mass` is of the policy that a search uses
-    (`auxiliary.masked_policy`), `policy_kl` of the unmasked one.
-    """
-    masks = losses.unroll_masks(played.discount, played.obs.valid, depth)  # [K + 1, T, N]
-
-    def step(z: Array, action: Array) -> tuple[Array, tuple[Array, ...]]:
-        one_hot = jax.nn.one_hot(jnp.ravel(action), spec.num_actions)
-        z, reward = model.step(params.dynamics, params.reward, z, one_hot)
-        policy, _ = auxiliary.policy_and_legality(model, params, z)
-        value = model.decode(model.value(params.value, z))
-        return z, (value, model.decode(reward), policy, auxiliary.masked_policy(model, params, z))
-
-    z_0 = model.start(params.dynamics, jnp.reshape(played.e, (-1, *played.e.shape[2:])))
-    out = jax.lax.scan(step, z_0, shift_by_k(played.action, depth - 1))[1]
-    value, reward, policy, masked = (jnp.reshape(x, (depth, *played.action.shape, *x.shape[2:])) for x in out)
-    roots = *root_heads(model, params, played), played.obs.legal
-    v_root, log_root, legal = (shift_by_k(x, depth)[1:] for x in roots)
-    gamma = signed(config.hyper.discount, spec)
-    rewards, ends = auxiliary.follow_ends(played.reward, masks, gamma, config.muesli.terminal_value)
-    kl = jnp.sum(jnp.exp(log_root) * (log_root - jax.nn.log_softmax(policy)), axis=-1)
-    illegal = jnp.sum(jnp.where(legal, 0.0, jax.nn.softmax(masked)), axis=-1)
-    live = masks.live[1:]
-    return {
-        "value_gap": mean_by_k(jnp.abs(value - v_root), live),
-        "policy_kl": mean_by_k(kl, live),
-        "illegal_mass": mean_by_k(illegal, live),
-        "value_beyond": mean_by_k(jnp.abs(value - ends[1:]), masks.absorbed[1:]),
-        "reward_error": mean_by_k(jnp.abs(reward - rewards), masks.live[:-1]),
-    }
 
 
 def try_actions(

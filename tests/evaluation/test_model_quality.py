@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from helpers import agents
 from helpers.corridor import END, REWARDS, SPEC, SUCCESSORS, corridor, model_and_params
-from helpers.table_models import with_rules
 
 from purejax_sc.agent.search import SearchOptions
 from purejax_sc.cli import tables
@@ -21,7 +20,6 @@ from purejax_sc.evaluation.model_rollouts import collect
 from purejax_sc.evaluation.players import make_choice
 from purejax_sc.types import Env, Step
 
-DEPTH = 4
 CONFIG = from_tree({"env": "garnet", "hyper": {"discount": 0.5}})
 
 
@@ -37,11 +35,6 @@ def played():
     return jax.jit(lambda: sampled(corridor(), model_and_params()[1], CONFIG, jax.random.key(0), 64))()
 
 
-def depths(played, config=CONFIG, **other):
-    model, params = model_and_params(**other)
-    return jax.device_get(jax.jit(lambda: model_quality.by_depth(model, params, SPEC, played, config, DEPTH))())
-
-
 def judged(played, **other):
     model, params = model_and_params(**other)
     options = DiagnosisOptions(states=64)
@@ -51,51 +44,9 @@ def judged(played, **other):
     return model_quality.score(jax.device_get(tried))
 
 
-def test_a_right_model_is_right_everywhere(played) -> None:
-    found = depths(played)
-    for name in ("value_gap", "value_beyond", "reward_error"):
-        np.testing.assert_allclose(found[name], 0.0, atol=1e-6, err_msg=name)
-    # Of three even actions one is illegal: a third of the mass, and log(1/2) - log(1/3) nats from the root policy.
-    np.testing.assert_allclose(found["illegal_mass"], 1 / 3, rtol=1e-5)
-    np.testing.assert_allclose(found["policy_kl"], np.log(3 / 2), rtol=1e-5)
+def test_a_right_model_ranks_every_action_right(played) -> None:
     score = judged(played)
     np.testing.assert_allclose([score["rank_correlation"], score["regret"]], [1.0, 0.0], atol=1e-6)
-
-
-def test_values_that_are_off_show_at_every_depth_and_beyond_the_end(played) -> None:
-    found = depths(played, values=[1.5, 2.5, 3.5, 0.25])
-    np.testing.assert_allclose(found["value_gap"], 0.5, rtol=1e-5)
-    # After one step the end is just reached, after two a step ago; the model stays there.
-    np.testing.assert_allclose(found["value_beyond"], 0.25, rtol=1e-5)
-
-
-def test_a_last_reward_that_is_to_be_kept_as_a_value_is_asked_for_there(played) -> None:
-    config = from_tree({"env": "garnet", "hyper": {"discount": 1.0}, "muesli": {"terminal_value": "outcome"}})
-    paid, kept = depths(played, config), depths(played, config, values=[1, 2, 3, 3], rewards=[[0, 1], [0, 2], [0, 0]])
-    for name in ("value_beyond", "reward_error"):
-        np.testing.assert_allclose(kept[name], 0.0, atol=1e-6, err_msg=name)
-    assert paid["reward_error"][0] > 0
-    np.testing.assert_allclose(paid["value_beyond"], 3.0, rtol=1e-5)
-
-
-def test_rewards_that_are_off_show_where_they_are_paid(played) -> None:
-    found = depths(played, rewards=[[1, 1], [0, 2], [0, 3]])
-    in_0 = (np.argmax(played.obs.frame, -1) == 0) & (played.action == 0)
-    np.testing.assert_allclose(found["reward_error"][0], in_0.mean(), rtol=1e-5)
-
-
-def test_the_mass_on_illegal_actions_is_that_of_the_policy_which_a_search_reads(played) -> None:
-    def told(*logits):
-        model, params = model_and_params()
-        model = with_rules(model, jnp.array(logits))
-        found = jax.jit(lambda: model_quality.by_depth(model, params, SPEC, played, CONFIG, DEPTH))()
-        np.testing.assert_allclose(found["policy_kl"], np.log(3 / 2), rtol=1e-5)  # of the policy alone, as ever
-        return round(float(found["illegal_mass"][0]), 4)
-
-    # The third of three even actions is illegal.
-    assert told(1.0, 1.0, -1.0) == 0.0
-    assert told(1.0, 1.0, 1.0) == 0.3333
-    assert told(-1.0, -1.0, 1.0) == 1.0
 
 
 def test_a_model_that_confuses_actions_ranks_them_backwards(played) -> None:
@@ -210,14 +161,11 @@ def test_the_command_writes_a_report_and_a_table(tmp_path, monkeypatch, capsys) 
     words = "--seed 7 --diagnose --simulations 9 --search gumbel"
     assert main(["evaluate", str(tmp_path / "run"), *words.split()]) == 0
     told = capsys.readouterr().out
-    assert "model steps" in told
     assert "rank correlation" in told
     assert "actions chosen in 6 states, judged by 9 simulations over the environment" in told
     [report] = json.loads((tmp_path / "run" / model_quality.FILE).read_text())["reports"]
-    assert (report["depth"], report["trained_depth"], report["seed"], report["seeds"]) == (4, 2, 7, [3, 4])
-    assert list(report["by_depth"]) == list(model_quality.MEASURES)
-    assert all(len(values) == 4 for values in report["by_depth"].values())
-    assert report["by_depth"]["value_gap"][0]["mean_interval"] == [0.0, 0.0]  # heads begin at 0
+    assert (report["seed"], report["seeds"]) == (7, [3, 4])
+    assert list(report["actions"]) == list(model_quality.SCORES)
     assert list(report["chosen"]) == ["greedy", "search", "oracle"]
 
 
