@@ -164,15 +164,15 @@ def make_targets(
     moment = transforms.update_moment(state.moment, transforms.device_mean(products, axis), hyper.moment_decay)
     square, product, model_square = transforms.moment_means(moment)
     sigma = jnp.sqrt(square + MOMENT_EPSILON)
-    # N13: noise of the model's advantages must not move the policy.
-    slope = jnp.clip(product / (model_square + MOMENT_EPSILON), 0.0, 1.0) if cfg.calibrate else jnp.ones(())
+    slope = jnp.clip(product / (model_square + MOMENT_EPSILON), 0.0, 1.0)
+    trust = slope if cfg.calibrate else 1.0  # N13
     unit = sigma * hyper.cmpo_temperature
     if actions is None:
-        adv_q = slope * (q - v[..., None]) / unit
+        adv_q = trust * (q - v[..., None]) / unit
         policy = losses.cmpo_policy(log_prior, adv_q, hyper.cmpo_clip)
         clipped = jnp.mean(jnp.abs(adv_q[:-1]) > hyper.cmpo_clip, axis=-1)
     else:
-        adv_q = slope * (q - v[None]) / unit
+        adv_q = trust * (q - v[None]) / unit
         policy = losses.cmpo_sampled(actions, adv_q, log_prior.shape[-1], hyper.cmpo_clip)
         clipped = jnp.mean(jnp.abs(adv_q[:, :-1]) > hyper.cmpo_clip, axis=0)
     means = {"rho": rho, "value_target": value, "adv_clipped": clipped}

@@ -168,7 +168,7 @@ class MuesliConfig(Section):
     """The bins lie between -value_max and value_max, in transformed units."""
     spacing: Literal["symexp", "even"] = "symexp"
     """N8: symexp spaces them by a share of the number, for returns of any scale; even as the paper does."""
-    calibrate: bool = True
+    calibrate: bool = False
     """N13: CMPO takes the model's advantages times the slope by which they predict those of the data."""
     model_policy: Literal["cmpo", "distill"] = "cmpo"
     """Policy target at k >= 1: CMPO, or with distill the root policy there, latents fixed."""

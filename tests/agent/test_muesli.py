@@ -93,7 +93,7 @@ def heads_of(config, two_player, params, batch):
         # With A = 3, one sample and the action of the data are looked at alone; three need the table of all actions.
         ({"num_action_samples": 1}, False, {}),
         ({"num_action_samples": 3}, True, {"cmpo_temperature": 0.3, "cmpo_clip": 2.0}),
-        ({"calibrate": False}, False, {}),
+        ({"calibrate": True}, False, {}),
     ],
     ids=str,
 )

@@ -92,9 +92,9 @@ def check_updates(example, monkeypatch, name, update, num_updates=2):
     """Two updates by the example lead from the library's parameters to the library's parameters."""
     args = getattr(example, PRESETS[name])
     args = (args() if callable(args) else args)._replace(update=update)
-    # the file has the paper's even bins, and does not calibrate
+    # the file has the paper's even bins
     bins = [f"muesli.bins={args.bins}", f"muesli.value_max={args.bins_max}", "muesli.spacing=even"]
-    config = load(name, [f"sc.update={update}", *bins, "muesli.calibrate=false"])
+    config = load(name, [f"sc.update={update}", *bins])
     monkeypatch.setattr(jax.random, "categorical", likeliest)
     env = make_env(config)
     batch = sequences(env.spec, config.train.sequence_length, 3)
