@@ -344,7 +344,7 @@ def make_train(args: Args) -> Callable[[Array], tuple[TrainState, Tree]]:
 
 
 def parse_args() -> Args:
-    """Read the command line: any field of `Args`, over the preset of the environment."""
+    """Read the command line: any field of `Args` but `channels`, over the preset of the environment."""
     parser = argparse.ArgumentParser(description="Muesli with self-consistency in one file.")
     for name, value in Args()._asdict().items():
         if name != "channels":
