@@ -1,6 +1,6 @@
 """Search over the learned model of a trained agent, in tic-tac-toe.
 
-The agent has never seen the rules at work: search (mctx) steps through its learned model, and the learned policy and
+Search does not use the rules of the game: it (mctx) steps through its learned model, and the learned policy and
 value guide it. `load_agent` takes the name of a shipped agent or a run directory.
 """
 

@@ -347,7 +347,7 @@ def sc_loss(
         logits = masked_logits(model.root_policy(params.root_policy, e), starts.legal)
     z_0, mu = model.start(params.dynamics, e), policy.make(starts)
     rollout = consistency.imagine(model, params, z_0, logits, mu, key_rollout, cfg.unroll, DYNAMICS_GRADIENT)
-    # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced ones are numbers.
+    # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced gates only scale it.
     gates = cfg.gates if hyper.gates is None else hyper.gates
     errors = sc_errors(model, params, rollout, gamma, gates, include_last=cfg.include_last)
     mean = jax.vmap(lambda x: masked_mean(x, *live))  # [n, M] -> [n]

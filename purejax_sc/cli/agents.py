@@ -36,7 +36,7 @@ from purejax_sc.cli.setup import UserError, command_line, make_say, report_error
 @options.number("--max-steps", 27_000, "Cut episodes after this many steps.")
 @options.seed("Seed of the evaluation.")
 @options.path("--render", "Draw an episode of the first seed to this .gif or .png.")
-@click.option("--diagnose", is_flag=True, help="Also measure how well the model ranks actions, and what its searches gain.")
+@click.option("--diagnose", is_flag=True, help="Also measure how well the model ranks actions, and what searches gain.")
 def evaluate(directory: Path, overrides: tuple[str, ...], render: Path | None, diagnose: bool, **how: Any) -> None:
     """Play whole episodes with the agents of the run directory DIR, or a shipped one, and write evaluation.json.
 

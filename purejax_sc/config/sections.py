@@ -193,7 +193,7 @@ class ScConfig(Section):
     unroll: Annotated[Repeats, Needs(("sc.update",))] = 3
     """K: imagined steps."""
     rollout_policy: Annotated[str, names_row("sc.rollout_policy", ROLLOUT_POLICIES), Needs(("sc.update",))] = "pi"
-    """mu: pi; epsilon, mixed with uniform; avoid_first, never the first real action; original, the real actions."""
+    """mu: pi; epsilon: pi mixed with uniform; avoid_first: never the first real action; original: the real actions."""
     rollout_ratio: Annotated[float, Field(gt=0, le=MOST), Needs(("sc.update",))] = 1.0
     """Imagined rollouts per state of the batch."""
     loss: Annotated[Literal["cross_entropy", "distributional"], Needs(("sc.update",))] = "cross_entropy"

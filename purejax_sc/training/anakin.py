@@ -32,7 +32,7 @@ from purejax_sc.training.train_state import (
 )
 from purejax_sc.types import PRNG, Array, Env, EpisodeStats, Key, Model, Params, Sequence, Tree
 
-JUDGE = 1  # apart from the other uses of a key
+JUDGE = 1  # folded into the key of evaluation games, so that training draws the same without them
 EARLIER = 0.1  # share of a run after which the agent of that time stays as the earlier opponent
 
 DeviceState = TrainState[DriverState, ReplayState | Nothing]
