@@ -101,7 +101,7 @@ def test_targets_equal_the_slow_reference(option, two_player, values):
     spec = SPEC._replace(two_player=two_player)
     config, _, _, state = make(spec, muesli=exact(**option))
     batch, hyper = batch_of(jax.random.key(3), spec), numbers(config.hyper._replace(**values))
-    targets, moment, _ = targets_of(config, state, batch, two_player, **values)
+    targets, moment, metrics = targets_of(config, state, batch, two_player, **values)
 
     target = heads_of(config, two_player, state.target, batch)
     log_prior = np.log(np.maximum(references.muesli_prior(target, plain(batch), hyper), 1e-30))
@@ -116,6 +116,7 @@ def test_targets_equal_the_slow_reference(option, two_player, values):
         mine, theirs = (getattr(x, name)[valid] for x in (targets, expected))
         np.testing.assert_allclose(mine, theirs, rtol=2e-4, atol=atol, err_msg=name)
     np.testing.assert_allclose(moment.nu, expected.nu, rtol=1e-4)
+    np.testing.assert_allclose(metrics["slope"], expected.slope, rtol=1e-3, atol=1e-5)
 
 
 # Grounded losses

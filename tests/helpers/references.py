@@ -167,12 +167,13 @@ class Heads(NamedTuple):
 
 
 class MuesliTargets(NamedTuple):
-    """policy: [T, B, A].   value, adv: [T, B].   nu: the moments [3]."""
+    """policy: [T, B, A].   value, adv: [T, B].   nu: the moments [3].   slope: of the model's advantages (N13)."""
 
     policy: np.ndarray
     value: np.ndarray
     adv: np.ndarray
     nu: float
+    slope: float
 
 
 def muesli_prior(target, batch, hyper):
@@ -221,16 +222,17 @@ def muesli_targets(cfg, hyper, batch, target, moment, actions):
     nu = hyper.moment_decay * moment.nu + (1 - hyper.moment_decay) * np.array([np.mean(x[here]) for x in products])
     means = nu / (1 - hyper.moment_decay * moment.decay_product)
     sigma = np.sqrt(means[0] + 1e-12)
-    slope = min(1.0, max(0.0, means[1] / (means[2] + 1e-12))) if cfg.calibrate else 1.0
+    slope = min(1.0, max(0.0, means[1] / (means[2] + 1e-12)))
+    trust = slope if cfg.calibrate else 1.0  # N13
     policy = np.zeros(batch.logits.shape)
     for at in entries(rho.shape):
-        z = slope * (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
+        z = trust * (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
         if cfg.num_action_samples:
             drawn = actions[(slice(None), *at)]
             policy[at] = cmpo_sampled(drawn, z[drawn], len(z), hyper.cmpo_clip)
         else:
             policy[at] = cmpo(prior[at], z, hyper.cmpo_clip)
-    return MuesliTargets(policy, value, adv / sigma, nu)
+    return MuesliTargets(policy, value, adv / sigma, nu, slope)
 
 
 class Unrolled(NamedTuple):
