@@ -1,14 +1,21 @@
 """What a GPU or TPU makes of sweeps of seeds and of the paper's updates: one command, one page of tables.
 
     python bench/gpu.py --out bench/gpu.md
+    python bench/gpu.py --profile --out bench/profile.md
     python bench/gpu.py --quick                  # the same tables at small sizes, to try it anywhere
 
 1. Sweeps: environment steps per second of many seeds side by side, and how many single runs that is worth.
 2. Updates of the configurations of paper size, in float32 and bfloat16: time, share of the device's peak and
    memory. `go_9x9` is one of eight parts of its batch, which no one device holds whole.
+
+`--profile` tells instead where the time of the sweeps goes: kernels started, time without a kernel, and kernels by
+kind. Kinds are guessed from names, so the longest kernels are listed, too.
 """
 
 import argparse
+import re
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,6 +32,14 @@ QUICK_SWEEPS = {"smoke": ([], (1, 4))}
 PAPER = {"sokoban": [], "atari": [], "go_9x9": ["train.data_shards=8"]}
 QUICK = {"smoke": [], "catch": []}
 ROUNDS, ITERATIONS = 3, 20
+KINDS = {  # of kernels, by the first that matches the name
+    "convolutions": r"conv|fprop|dgrad|wgrad|cudnn",
+    "products": r"gemm|gemv|dot|cutlass|cublas|nvjet|matmul|ynn",
+    "sorting": r"sort",
+    "gathers and scatters": r"gather|scatter|dynamic",
+    "copies": r"copy|memset|transpose",
+    "the rest": r"",
+}
 
 
 def sweep(name: str, words: list[str], seeds: Sequence[int]) -> Iterator[tuple[str, ...]]:
@@ -42,6 +57,31 @@ def sweep(name: str, words: list[str], seeds: Sequence[int]) -> Iterator[tuple[s
             f"{row['compile_s']:.0f}",
             f"{row['program_mib']:,.0f}",
         )
+
+
+def profile(name: str, words: list[str], num: int) -> Iterator[tuple[str, ...]]:
+    """What an iteration of `num` seeds takes, as lines of milliseconds, share and number of kernels."""
+    built = throughput.build(name, words, "direct", num, "vmap")
+    states = built.states
+
+    def run() -> None:
+        nonlocal states
+        states, _ = jax.block_until_ready(built.chunk(states, ITERATIONS))
+
+    run()
+    start = time.perf_counter()
+    run()
+    whole = (time.perf_counter() - start) * 1e3 / ITERATIONS
+    spent, started = Counter[str](), Counter[str]()
+    for kernel, milliseconds in update.kernels(run, 1):
+        kind = next(kind for kind, pattern in KINDS.items() if re.search(pattern, kernel.lower()))
+        for key in ("all kernels", kind, f"`{kernel}`"):
+            spent[key] += milliseconds / ITERATIONS
+            started[key] += 1
+    kernels = [key for key, _ in spent.most_common() if key.startswith("`")][:12]
+    yield f"{num} seeds", f"{whole:.3f}", "100%", ""
+    for key in ("all kernels", *KINDS, *kernels):
+        yield key, f"{spent[key]:.3f}", f"{spent[key] / whole:.0%}", f"{started[key] / ITERATIONS:,.0f}"
 
 
 def updates(paper: dict[str, list[str]], peaks: dict[str, float]) -> Iterator[tuple[str, ...]]:
@@ -71,17 +111,24 @@ def table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[st
         yield "| " + " | ".join(row) + " |"
 
 
-def page(quick: bool, peaks: dict[str, float]) -> Iterator[str]:
+def page(quick: bool, profiled: bool, peaks: dict[str, float]) -> Iterator[str]:
     """The page, line by line, as it is measured."""
     yield f"# {jax.devices()[0].device_kind}, jax {jax.__version__}\n"
     for name, (words, seeds) in (QUICK_SWEEPS if quick else SWEEPS).items():
         yield f"Seeds of `{' '.join([name, *words])}` side by side on one device:\n"
-        columns = ("seeds", "env steps/s", "updates/s", "single runs' time", "compile s", "MiB")
-        yield from table(columns, sweep(name, words, seeds))
+        if profiled:
+            lines = (
+                line for num in (seeds[0], seeds[len(seeds) // 2], seeds[-1]) for line in profile(name, words, num)
+            )
+            yield from table(("an iteration", "ms", "of its time", "kernels"), lines)
+        else:
+            columns = ("seeds", "env steps/s", "updates/s", "single runs' time", "compile s", "MiB")
+            yield from table(columns, sweep(name, words, seeds))
         yield ""
-    yield "Updates at paper size:\n"
-    columns = ("configuration", "precision", "ms", "TFLOP/s", "of the peak", "compile s", "GiB")
-    yield from table(columns, updates(QUICK if quick else PAPER, peaks))
+    if not profiled:
+        yield "Updates at paper size:\n"
+        columns = ("configuration", "precision", "ms", "TFLOP/s", "of the peak", "compile s", "GiB")
+        yield from table(columns, updates(QUICK if quick else PAPER, peaks))
 
 
 def main() -> None:
@@ -89,12 +136,13 @@ def main() -> None:
     parser.add_argument(
         "--peak", nargs=2, type=float, default=(), metavar=("FLOAT32", "BFLOAT16"), help="of the device, TFLOP/s"
     )
+    parser.add_argument("--profile", action="store_true", help="where the time of the sweeps goes")
     parser.add_argument("--quick", action="store_true", help="small sizes, for a trial")
     parser.add_argument("--out", type=Path, help="also write the page here")
     args = parser.parse_args()
     peaks = dict(zip(("float32", "bfloat16"), args.peak, strict=False))
     lines = []
-    for line in page(args.quick, peaks):
+    for line in page(args.quick, args.profile, peaks):
         print(line, flush=True)
         lines.append(line)
         if args.out:  # what was measured stays if a later part does not fit

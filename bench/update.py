@@ -19,7 +19,7 @@ import re
 import resource
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,25 +74,34 @@ def in_one_program(learner: muesli.Learner, num: int) -> Callable[..., tuple[Lea
     return updates
 
 
-def parts_of(run: Callable[[], Any], text: str, repeats: int, num: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Milliseconds of an update by its part and by kind of kernel. text: of the compiled program of `num` updates."""
-    names = dict(re.findall(r'%?([\w.\-]+) = .*?op_name="([^"]*)"', text))
-    parts, kinds = collections.Counter[str](), collections.Counter[str]()
+def kernels(run: Callable[[], Any], repeats: int) -> Iterator[tuple[str, float]]:
+    """Name and milliseconds of every kernel that `repeats` calls start; on a CPU of every HLO operation but loops."""
     options = jax.profiler.ProfileOptions()
-    options.host_tracer_level = 3  # the level that tells of every kernel
+    options.host_tracer_level = 3  # the level that tells of every kernel of a CPU
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder, profiler_options=options):
             for _ in range(repeats):
                 run()
         [path] = Path(folder).glob("**/*.xplane.pb")
-        planes = jax.profiler.ProfileData.from_file(str(path)).planes
-        events = [event for plane in planes for line in plane.lines for event in line.events]
-        for event in events:
-            kernel = dict(event.stats).get("hlo_op")
-            if kernel is not None:
-                name = re.sub(r"^jit\(updates\)/(while/body/(closed_call/)?)?", "", names.get(kernel, "?"))
-                parts[part_of(name)] += event.duration_ns / repeats / num / 1e6
-                kinds[kind_of(kernel, name)] += event.duration_ns / repeats / num / 1e6
+        for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
+            for line in plane.lines:
+                on_device = plane.name.startswith("/device:")
+                if on_device and not line.name.startswith("Stream"):
+                    continue  # sums of the streams' kernels
+                for event in line.events:
+                    name = event.name if on_device else dict(event.stats).get("hlo_op")
+                    if name is not None and not re.match(r"(while|call|conditional)\b", name):
+                        yield name, event.duration_ns / 1e6
+
+
+def parts_of(run: Callable[[], Any], text: str, repeats: int, num: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Milliseconds of an update by its part and by kind of kernel. text: of the compiled program of `num` updates."""
+    names = dict(re.findall(r'%?([\w.\-]+) = .*?op_name="([^"]*)"', text))
+    parts, kinds = collections.Counter[str](), collections.Counter[str]()
+    for kernel, milliseconds in kernels(run, repeats):
+        name = re.sub(r"^jit\(updates\)/(while/body/(closed_call/)?)?", "", names.get(kernel, "?"))
+        parts[part_of(name)] += milliseconds / repeats / num
+        kinds[kind_of(kernel, name)] += milliseconds / repeats / num
     return dict(parts.most_common(12)), dict(kinds.most_common())
 
 
