@@ -117,9 +117,8 @@ def page(quick: bool, profiled: bool, peaks: dict[str, float]) -> Iterator[str]:
     for name, (words, seeds) in (QUICK_SWEEPS if quick else SWEEPS).items():
         yield f"Seeds of `{' '.join([name, *words])}` side by side on one device:\n"
         if profiled:
-            lines = (
-                line for num in (seeds[0], seeds[len(seeds) // 2], seeds[-1]) for line in profile(name, words, num)
-            )
+            few = sorted({seeds[0], seeds[len(seeds) // 2], seeds[-1]})
+            lines = (line for num in few for line in profile(name, words, num))
             yield from table(("an iteration", "ms", "of its time", "kernels"), lines)
         else:
             columns = ("seeds", "env steps/s", "updates/s", "single runs' time", "compile s", "MiB")
