@@ -9,19 +9,6 @@ import pydantic
 
 QUOTED, SHOWN = 60, 200  # characters of a value, and of other text, in a message
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-RENAMED = {  # keys of version 0.1.0 and of commits since
-    "arena": "selfplay_eval",
-    "hyper.epsilon": "hyper.rollout_epsilon",
-    "hyper.explore": "hyper.acting_epsilon",
-    "hyper.reconstruction_weight": "hyper.aux_weight",
-    "levels.views": "levels.augment",
-    "muesli.absorbing": "muesli.terminal_value",
-    "muesli.bins_max": "muesli.value_max",
-    "muesli.legal": "muesli.predict_legal",
-    "muesli.reconstruct": "muesli.reconstruct_planes",
-    "network.reads": "network.input_planes",
-    "sc.policy": "sc.rollout_policy",
-}
 
 
 class ConfigError(ValueError):
@@ -67,8 +54,6 @@ def explain(error: pydantic.ValidationError, known: Callable[[list[str]], list[s
     path = [str(part) for part in fault["loc"]] or [""]
     where = ".".join(path)
     if fault["type"] in UNKNOWN:
-        if where in RENAMED:
-            return f"{quote(where)} is called {RENAMED[where]!r} now"
         section = "".join(f"{part}." for part in path[:-1])
         return f"unknown key {quote(where)}: {advice(path[-1], known(path), section)}"
     if fault["type"] == "missing":

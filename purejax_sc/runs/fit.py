@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
@@ -31,8 +30,6 @@ from purejax_sc.training.compiled import Point, Program, check_settings, chunk_s
 from purejax_sc.training.sharding import SEED, Layout, Placement, compile_program, make_layout, make_local_trainer, put
 from purejax_sc.training.train_state import AnyState, check_seeds
 from purejax_sc.types import EnvSpec, Gates, Params
-
-GIVEN = {"frame": "obs", "reward": "reward", "prev_reward": "reward", "episode_return": "reward"}  # by environments
 
 
 class NonFiniteError(RunError):
@@ -184,7 +181,7 @@ def _loop(work: _Work, found: list[Facts] | None, facts: dict[str, Any], strict:
             for log, rows in zip(logs, work.rows, strict=True):
                 log(point.of(rows))
             if strict:
-                _check_finite(work, point, states)
+                _check_finite(point)
             session.on_log(point)
             before, clipped = clipped, max(clipped, point.metrics.get("value_clipped", np.zeros(1)).max())
             if clipped > before == 0:
@@ -206,7 +203,7 @@ def _save(work: _Work, done: int, states: AnyState, run_seconds: float, facts: d
         share = len(run.seeds) / work.layout.wanted
         program = [os.path.relpath(other.out, run.out) for other in work.runs]
         manifest = {"run_seconds": run_seconds * share, "metrics": log.digest, "program": program}
-        manifest |= {"jax": _settings(), "spec": spec_to_tree(work.spec)}
+        manifest["spec"] = spec_to_tree(work.spec)
         whole = rows == slice(0, work.layout.rows)
         own = states if whole else jax.tree.map(lambda x, rows=rows: x[rows], states)
         checkpoint.save(run, done, own, manifest)
@@ -217,24 +214,15 @@ def _save(work: _Work, done: int, states: AnyState, run_seconds: float, facts: d
 
 
 def _find(runs: Sequence[Run], session: Session) -> list[Facts] | None:
-    """Find the newest checkpoint of these runs, see `checkpoint.find`. Raises RunError for another JAX or seeds."""
+    """Find the newest checkpoint of these runs, see `checkpoint.find`. Raises RunError for other seeds."""
     found = checkpoint.find([run.out for run in runs], session.say)
     for run, facts in zip(runs, found or (), strict=bool(found)):
-        for name, value in facts.get("jax", {}).items():
-            if _settings()[name] != value:
-                raise RunError(f"{run.out} was trained with {name}={value}: set that to resume it")
         known = facts["seeds"]
         if known != run.seeds:
             raise RunError(
                 f"{run.out} was trained with seeds {known[0]} to {known[-1]}: resume with --seeds {len(known)}"
             )
     return found
-
-
-def _settings() -> dict[str, Any]:
-    """Return the settings of JAX that change numbers, by their environment variables."""
-    names = ("JAX_THREEFRY_PARTITIONABLE", "JAX_DEFAULT_MATMUL_PRECISION")
-    return {name: getattr(jax.config, name.lower()) for name in names}
 
 
 def _restore(work: _Work, found: list[Facts]) -> AnyState:
@@ -266,7 +254,6 @@ def prepare(runs: Sequence[Run], session: Session) -> tuple[Config, Layout, Call
         return config, layout, lambda: compile_program(trainer, config, seeds, hypers, layout)
     spec = envs.make_played_spec(config)
     driver = sebulba.Driver(config, spec, partial(envs.make_host_envs, config), layout)
-    session.say(driver.replay_text)
     return config, layout, driver.compile
 
 
@@ -288,25 +275,13 @@ def _end(error: BaseException) -> dict[str, Any]:
     return {"status": status, "reason": reason(error)}
 
 
-def _check_finite(work: _Work, point: Point, states: AnyState) -> None:
-    numbers = {name: x for name, x in point.metrics.items() if not name.startswith("episode")}
-    ended = (point.metrics["episodes"] > 0) & (not work.spec.two_player)  # whose return is that of the judge
-    returns = point.metrics["episode_return"][ended]
-    if all(np.isfinite(x).all() for x in (returns, *numbers.values())):
-        return
-    leaves = jax.tree.leaves_with_path((states.driver, states.replay))
-    known = [(GIVEN[path[-1].name], x) for path, x in leaves if getattr(path[-1], "name", "") in GIVEN]
-    given = [field for field, x in known if not jnp.isfinite(x).all()]
-    given += [] if np.isfinite(returns).all() else ["reward"]  # which the replay may have lost since
-    if given:
-        where = f"by environment step {point.env_steps}"
-        raise NonFiniteError(f"env={work.config.env!r}: {given[0]} is not finite {where}: mend it")
-    for name, values in numbers.items():
+def _check_finite(point: Point) -> None:
+    for name, values in point.metrics.items():
         bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
+        if len(bad) and not name.startswith("episode"):  # nan where no episode ended
             raise NonFiniteError(
                 f"{name} is {values[bad[0]]} for seed {point.seeds[bad[0]]} by environment step {point.env_steps}:"
-                " lower hyper.learning_rate or the weight of that loss"
+                " see that the environment's observations and rewards are finite, or lower hyper.learning_rate"
             )
 
 

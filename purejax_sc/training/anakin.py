@@ -29,6 +29,7 @@ from purejax_sc.training.train_state import (
     check_fits,
     learn,
     swap_time,
+    tree_bytes,
 )
 from purejax_sc.types import PRNG, Array, Env, EpisodeStats, Key, Model, Params, Sequence, Tree
 
@@ -100,7 +101,7 @@ def make_trainer(
     row, free = sequence_shapes(config, env, model), memory.free_on(jax.local_devices()[0])
     check_fits(config, parts.learner, row, free, num_seeds)
     if config.replay_sequences:
-        ring = replay.num_bytes(row, config.replay_capacity_sequences)
+        ring = config.replay_capacity_sequences * tree_bytes(row)
         memory.check(num_seeds * ring, free, "the device", "replay.capacity")
     return Trainer(partial(_init, parts), partial(_iterate, parts), partial(_judge, parts))
 
@@ -131,7 +132,7 @@ def _iterate(parts: Components, state: DeviceState, hyper: Hyper) -> tuple[Devic
     )
     rows = swap_time(fresh)
     ring = replay.add(state.replay, rows) if isinstance(state.replay, ReplayState) else ()
-    new, metrics = learn(config, learner, state.learner, rows, ring, parts.own(key_learn), hyper, swap_time)
+    new, metrics = learn(config, learner, state.learner, rows, ring, parts.own(key_learn), hyper)
     ended = transforms.device_sum(ended, axis)
     driver = driver._replace(shared=env.refresh(parts.own(key_shared), driver.shared))
     metrics |= {"episode_count": ended.count, "episode_length_sum": ended.length_sum}

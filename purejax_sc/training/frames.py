@@ -9,6 +9,7 @@ import numpy as np
 
 from purejax_sc.config import Config
 from purejax_sc.envs.host import HostStep
+from purejax_sc.training.train_state import swap_time
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Sequence, Tree
 
 # (parameters, Observation [B, ...] of stacks, carry, key) -> (action [B], extra outputs, carry)
@@ -76,8 +77,7 @@ def stacked(rows: Sequence, num_frames: int) -> Sequence:
 
 def as_batch(rows: Sequence, num_frames: int) -> Sequence:
     """Convert rows [B, T, ...] in the form that `stacked` reads to the learner's time-major [T, B, ...]."""
-    rows = stacked(rows, num_frames)
-    return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), rows._replace(carry=()))._replace(carry=rows.carry)
+    return swap_time(stacked(rows, num_frames))
 
 
 def row_shapes(config: Config, spec: EnvSpec, model: Model) -> Sequence:

@@ -1,17 +1,18 @@
-"""Replay for environments on the host: a ring in main memory. A row is one record; a checkpoint holds one array."""
+"""Replay for environments on the host: a ring in main memory."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from purejax_sc.training.train_state import tree_bytes
 from purejax_sc.types import Tree
 
 
 class RingState(NamedTuple):
-    """Checkpointed state. data: uint8 [capacity, record size].   cursor: row written next.   size: rows filled."""
+    """Checkpointed state. data: tree of [capacity, ...] rows.   cursor: row written next.   size: rows filled."""
 
-    data: Any
+    data: Tree
     cursor: np.ndarray
     size: np.ndarray
 
@@ -20,44 +21,33 @@ class HostReplay:
     """Ring of rows shaped like `example` (without a batch axis). `load` comes before `add` and `sample`."""
 
     def __init__(self, example: Tree, capacity: int) -> None:
-        leaves, treedef = jax.tree.flatten(example)
-        self._treedef: Any = treedef
-        self._fields = [f"{i}" for i in range(len(leaves))]
-        fields = [(name, np.dtype(leaf.dtype), leaf.shape) for name, leaf in zip(self._fields, leaves, strict=True)]
-        self._record, self._capacity = np.dtype(fields), capacity
-        self._rows: Any = None
-
-    @property
-    def num_bytes(self) -> int:
-        return self._capacity * self._record.itemsize
+        self._example, self._capacity = example, capacity
+        self.num_bytes = capacity * tree_bytes(example)
 
     def empty(self) -> RingState:
         """Return the state of a ring without rows. Its memory is taken when rows come."""
-        data = np.zeros((self._capacity, self._record.itemsize), np.uint8)
+        data = jax.tree.map(lambda x: np.zeros((self._capacity, *x.shape), x.dtype), self._example)
         return RingState(data, np.zeros((), np.int64), np.zeros((), np.int64))
 
     def load(self, state: RingState) -> None:
         """Resume from a state."""
-        self._rows = np.require(state.data, np.uint8, ["C", "W"]).reshape(-1).view(self._record)
+        self._data = jax.tree.map(lambda x: np.require(x, requirements=["C", "W"]), state.data)
         self._cursor, self._size = int(state.cursor), int(state.size)
 
     @property
     def state(self) -> RingState:
         """State that shares its memory with the ring."""
-        data = self._rows.view(np.uint8).reshape(self._capacity, -1)
-        return RingState(data, np.array(self._cursor), np.array(self._size))
+        return RingState(self._data, np.array(self._cursor), np.array(self._size))
 
     def add(self, rows: Tree) -> None:
         """Write rows (tree of [B, ...]) over the oldest ones. B must divide the capacity: no block wraps around."""
-        leaves = self._treedef.flatten_up_to(rows)
-        batch = len(leaves[0])
-        block = self._rows[self._cursor : self._cursor + batch]
-        for name, leaf in zip(self._fields, leaves, strict=True):
-            block[name] = leaf
+        batch = len(jax.tree.leaves(rows)[0])
+        for ring, new in zip(jax.tree.leaves(self._data), jax.tree.leaves(rows), strict=True):
+            ring[self._cursor : self._cursor + batch] = new
         self._cursor = (self._cursor + batch) % self._capacity
         self._size = min(self._size + batch, self._capacity)
 
     def sample(self, rng: np.random.Generator, batch: int) -> Tree:
         """Draw `batch` rows uniformly with replacement from those filled; at least one must be."""
         index = rng.integers(self._size, size=batch)
-        return jax.tree.unflatten(self._treedef, [self._rows[name][index] for name in self._fields])
+        return jax.tree.map(lambda ring: ring[index], self._data)

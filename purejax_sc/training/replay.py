@@ -43,11 +43,6 @@ def sample(state: ReplayState, key: Key, batch: int) -> Tree:
     return jax.tree.map(lambda ring: ring[index], state.data)
 
 
-def num_bytes(example: Tree, capacity: int) -> int:
-    """Memory of a ring of `capacity` rows shaped like `example`."""
-    return capacity * sum(x.size * jnp.dtype(x.dtype).itemsize for x in jax.tree.leaves(example))
-
-
 def reshard(state: ReplayState, old: int, new: int) -> ReplayState:
     """Deal the rows of `old` rings, one after the other in `state.data`, out to `new` rings, the newest still last.
 

@@ -1,6 +1,5 @@
 """State of training, and the learning half of an iteration, shared by the drivers `anakin` and `sebulba`."""
 
-from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
@@ -48,7 +47,6 @@ def learn(
     ring: Any,
     key: Key,
     hyper: Hyper,
-    as_batch: Callable[[Sequence], Sequence],
 ) -> tuple[LearnerState, dict[str, Array]]:
     """Update on blocks of fresh rows (batch-major) and their share of replay; metrics are means over updates."""
 
@@ -57,7 +55,7 @@ def learn(
         key_sample, key_update = jax.random.split(key)
         if config.replay_sequences:
             fresh = join(fresh, replay.sample(ring, key_sample, config.replay_sequences), jnp)
-        return learner.update(state, as_batch(fresh), key_update, hyper)
+        return learner.update(state, swap_time(fresh), key_update, hyper)
 
     num = config.updates_per_iteration
     blocks = jax.tree.map(lambda x: jnp.reshape(x, (num, -1, *x.shape[1:])), rows)
@@ -100,7 +98,7 @@ def check_fits(config: Config, learner: muesli.Learner, row: Sequence, free: int
 
     row: shapes of one stored sequence.   num_seeds: how many parameters the device holds; batches may come one by one.
     """
-    train, bins, one = config.train, config.muesli.bins, replay.num_bytes(row, 1)
+    train, bins, one = config.train, config.muesli.bins, tree_bytes(row)
     states = train.sequence_length * train.batch_sequences
     imagined = states * config.sc.rollout_ratio * config.sc.unroll if config.sc.update != "none" else 0
     needs = {

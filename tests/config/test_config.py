@@ -50,7 +50,6 @@ def test_override_through_a_value_is_refused() -> None:
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
-        ({"sc": {"policy": "pi"}}, "is called 'sc.rollout_policy' now"),
         ({"trian": {}}, "did you mean 'train'"),
         ({"hyper": {"sc_wieght": 1.0}}, "did you mean 'hyper.sc_weight'"),
         ({"sc": {"zzz": 1}}, "known: update, unroll"),

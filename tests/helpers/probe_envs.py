@@ -54,19 +54,6 @@ def endless_reward(limit: int) -> Env:
     return Env(SPEC, start_at_zero, step)
 
 
-def late_nan_obs(config: object) -> Env:
-    """An observation is NaN after 100 steps, later than a check of the environment plays."""
-    return _late(lambda count: show(jnp.where(count < 100, 0.0, jnp.nan), truncated=count == 110))
-
-
-def late_nan_reward(config: object) -> Env:
-    return _late(lambda count: show(0, reward=jnp.where(count < 100, 0.0, jnp.nan), truncated=count == 110))
-
-
-def _late(shown) -> Env:
-    return Env(SPEC, start_at_zero, lambda key, count, action: (count + 1, shown(count + 1)))
-
-
 def counting(limit: int) -> Env:
     """The observation counts the steps of the episode, the reward is the count that the step reached.
 

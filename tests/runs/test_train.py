@@ -157,19 +157,11 @@ def test_non_finite_metric_stops_the_run(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "non-finite"
 
 
-@pytest.mark.parametrize(("field", "capacity"), [("obs", 1024), ("reward", 128)])
-def test_what_an_environment_gives_that_is_not_finite_is_its_fault(tmp_path: Path, field: str, capacity: int) -> None:
-    """Also where the replay has lost it since: the NaN is 18 steps old, of which 16 are kept."""
-    env = f"helpers.probe_envs:late_nan_{field}"
-    with pytest.raises(NonFiniteError, match=re.escape(f"env='{env}': {field} is not finite by environment step 1024")):
-        train(config.load("smoke", [f"env={env}", f"replay.capacity={capacity}", *SHORT]), tmp_path / "run")
-
-
 def test_non_finite_metric_is_one_line(capsys, tmp_path: Path) -> None:
     words = ["hyper.learning_rate=1e30", "checkpoint.updates=4", *SHORT, "--quiet", "--out", str(tmp_path / "run")]
     assert main(["train", "smoke", *words]) == 2
     error = capsys.readouterr().err
-    assert re.match(r"purejax-sc: [a-z_]+ is (nan|-?inf) for seed 0 by environment step 256: lower hyper", error)
+    assert re.match(r"purejax-sc: [a-z_]+ is (nan|-?inf) for seed 0 by environment step 256: see that", error)
     assert error.count("\n") == 1
 
 

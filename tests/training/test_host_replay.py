@@ -59,8 +59,9 @@ def test_another_ring_goes_on_from_a_state():
 def test_a_ring_goes_on_from_a_read_only_copy():
     one = ring()
     one.add(rows(1, 2))
-    data = one.state.data.copy()
-    data.flags.writeable = False
+    data = jax.tree.map(np.copy, one.state.data)
+    for leaf in data.values():
+        leaf.flags.writeable = False
     other = HostReplay(EXAMPLE, 6)
     other.load(one.state._replace(data=data))
     other.add(rows(3, 4))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from purejax_sc.training import replay
+from purejax_sc.training.train_state import tree_bytes
 
 EXAMPLE = {
     "frame": jax.ShapeDtypeStruct((3, 2), jnp.uint8),
@@ -84,16 +85,14 @@ def test_a_block_that_would_wrap_around_is_refused():
         replay.add(replay.init(EXAMPLE, 7), rows(1, 2))
 
 
-def test_num_bytes_counts_every_leaf():
+def test_memory_counts_every_leaf():
     # A row: 6 bytes of uint8, 3 of bool, 4 of float32
-    assert replay.num_bytes(EXAMPLE, 10) == 130
-    state = replay.init(EXAMPLE, 10)
-    assert sum(leaf.nbytes for leaf in jax.tree.leaves(state.data)) == 130
+    assert tree_bytes(EXAMPLE) == 13
+    assert tree_bytes(replay.init(EXAMPLE, 10).data) == 130
 
 
 def test_an_example_may_be_arrays():
     example = jax.tree.map(lambda x: x[0], rows(1))
-    assert replay.num_bytes(example, 10) == 130
     assert replay.init(example, 10).data["frame"].shape == (10, 3, 2)
 
 
@@ -113,6 +112,6 @@ def test_a_scan_of_add_and_sample_writes_in_place():
     state = jax.eval_shape(lambda: replay.init(BIG, 4096))
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 10))
     memory = jax.jit(run, donate_argnums=0).lower(state, keys).compile().memory_analysis()
-    ring = replay.num_bytes(BIG, 4096)
+    ring = tree_bytes(state.data)
     assert memory.temp_size_in_bytes < ring / 10
     assert memory.alias_size_in_bytes >= ring

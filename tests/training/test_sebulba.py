@@ -269,11 +269,6 @@ def test_a_replay_that_does_not_fit_in_memory_is_refused_with_its_size(tmp_path,
         counters.train(config(replay={"capacity": 10**12}), tmp_path / "run")
 
 
-def test_a_run_without_replay_keeps_no_ring():
-    fresh = plain(train={"replay_share": 0.0, "batch_sequences": 4})
-    assert make_driver(fresh).replay_text == "no replay: every batch is all fresh"
-
-
 def test_environments_that_actors_cannot_share_are_refused():
     with pytest.raises(ConfigError, match=r"train.num_envs=4 cannot be shared by host.actors=3: set train.num_envs=6"):
         config(host={"actors": 3})

@@ -18,10 +18,10 @@ from purejax_sc.config import Config, ConfigError, load
 from purejax_sc.envs import make_env
 from purejax_sc.memory import free_on_host
 from purejax_sc.networks import make_model
-from purejax_sc.training import replay, sharding
+from purejax_sc.training import sharding
 from purejax_sc.training.anakin import sequence_shapes
 from purejax_sc.training.sharding import DATA, SEED, compile_program, make_functions, make_layout, make_local_trainer
-from purejax_sc.training.train_state import as_arrays
+from purejax_sc.training.train_state import as_arrays, tree_bytes
 
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
 
@@ -170,7 +170,7 @@ def test_seeds_on_the_cores_of_a_cpu_share_its_memory() -> None:
     env = make_env(config)
     model = make_model(config, env.spec)
     steps = config.replay_capacity_sequences * config.train.sequence_length
-    one = replay.num_bytes(sequence_shapes(config, env, model), config.replay_capacity_sequences) / steps
+    one = config.replay_capacity_sequences * tree_bytes(sequence_shapes(config, env, model)) / steps
     large = small(replay={"capacity": int(free_on_host() * 2 / 3 / one)})
     make_local_trainer(large, make_layout(1))
     with pytest.raises(ConfigError, match=r"lower replay\.capacity"):
