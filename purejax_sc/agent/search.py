@@ -27,7 +27,6 @@ GUMBEL_SCALE, GUMBEL_SCALE_SHOWN = 0.1, 0.3
 # Root actions that are considered (m in the same paper). Few, so that each is visited again after its first reply was
 # seen; the higher number from 4 visits of each in the first of log2(m) rounds on.
 GUMBEL_CONSIDERED, GUMBEL_CONSIDERS_MORE = (4, 8), 4 * 8 * 3
-VARIATION = 8  # moves of a principal variation
 
 
 class SearchOptions(NamedTuple):
@@ -59,7 +58,6 @@ class SearchResult(NamedTuple):
     weights: float32 [B, A], which sum to 1: the share of the visits (muzero), or the improved policy (gumbel).
     value:   float32 [B] raw, of the root after the search, to the player to move.
     visits:  int32 [B, A] of the root's actions.   q: float32 [B, A] raw, their values; 0 where unvisited.
-    pv:      int32 [B, VARIATION], the action and then the most visited ones; -1 beyond what was looked at.
     """
 
     action: Array
@@ -67,7 +65,6 @@ class SearchResult(NamedTuple):
     value: Array
     visits: Array
     q: Array
-    pv: Array
 
 
 # (params, key, action [B], node of every tree [B, ...]) -> (mctx.RecurrentFnOutput, the nodes that follow)
@@ -122,8 +119,7 @@ def make_plan(model: Model, spec: EnvSpec, options: SearchOptions, trained_depth
             logits = masked_logits(jnp.log(found.action_weights) / options.temperature, legal)
             action = jax.random.categorical(key_action, logits).astype(action.dtype)
         q = jnp.where(at_root.visit_counts > 0, at_root.qvalues, 0.0)
-        pv = jax.vmap(_principal_variation)(found.search_tree, action)
-        return SearchResult(action, found.action_weights, at_root.value, at_root.visit_counts, q, pv)
+        return SearchResult(action, found.action_weights, at_root.value, at_root.visit_counts, q)
 
     return plan
 
@@ -164,20 +160,6 @@ def _bounds(tree: mctx.Tree, two_player: bool) -> tuple[Array, Array]:
         high = jnp.maximum(high, -low)
         low = -high
     return low, jnp.maximum(high, low + 1e-8)
-
-
-def _principal_variation(tree: mctx.Tree, action: Array) -> Array:
-    """Follow the action at the root of one tree, then the most visited ones: [VARIATION], -1 beyond."""
-
-    def step(x: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
-        node, action = x
-        child = jnp.where(node >= 0, tree.children_index[node, action], tree.UNVISITED)
-        visits = tree.children_visits[child]
-        last = (child < 0) | (jnp.max(visits) == 0)
-        after = jnp.where(last, tree.UNVISITED, child), jnp.argmax(visits).astype(action.dtype)
-        return after, jnp.where(node >= 0, action, -1)
-
-    return jax.lax.scan(step, (jnp.int32(tree.ROOT_INDEX), action.astype(jnp.int32)), None, length=VARIATION)[1]
 
 
 def _expand(

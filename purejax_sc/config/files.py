@@ -68,7 +68,7 @@ for _form in (_Loader, _Dumper):
     _form.add_implicit_resolver(_NUMBER, _NUMBER_FORM, list("-+.0123456789"))
 
 
-def parse(text: str, name: str) -> Any:
+def parse(text: str | bytes, name: str) -> Any:
     """The value of YAML text. name: of the text, for messages. Raises ConfigError."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506  a safe loader
@@ -116,11 +116,7 @@ def load(name: str | os.PathLike[str], *overrides: Settings, strict: bool = True
     """
     path = find(name)
     shown = printable(str(path))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {shown}: {printable(str(error))}") from None
-    tree = parse(text, shown)
+    tree = parse(path.read_bytes(), shown)
     if not isinstance(tree, dict):
         raise ConfigError(f"{shown} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
     return _with_settings(tree, overrides, strict)

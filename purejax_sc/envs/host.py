@@ -25,7 +25,6 @@ class HostStep(NamedTuple):
     discount:       float32 [B]: 1, but 0 where the game has terminated and at an episode's first observation.
     first:          bool [B], this is the first observation of an episode.
     valid:          bool [B], False on the final observation of an episode.
-    ended:          bool [B], the opposite of `valid`.
     episode_return: float32 [B], undiscounted and unclipped, of the running episode or of the one that just ended.
     episode_length: int32 [B], its agent steps.
     episode_frames: int32 [B], its frames, a step counting as many as it asks for even if the game ends within it.
@@ -36,10 +35,13 @@ class HostStep(NamedTuple):
     discount: np.ndarray
     first: np.ndarray
     valid: np.ndarray
-    ended: np.ndarray
     episode_return: np.ndarray
     episode_length: np.ndarray
     episode_frames: np.ndarray
+
+    @property
+    def ended(self) -> np.ndarray:
+        return ~self.valid
 
 
 class HostEnvs(Protocol):
@@ -70,7 +72,6 @@ def first_step(frame: np.ndarray) -> HostStep:
         discount=np.zeros(num_envs, np.float32),
         first=np.ones(num_envs, bool),
         valid=np.ones(num_envs, bool),
-        ended=np.zeros(num_envs, bool),
         episode_return=np.zeros(num_envs, np.float32),
         episode_length=np.zeros(num_envs, np.int32),
         episode_frames=np.zeros(num_envs, np.int32),
@@ -104,7 +105,6 @@ def next_step(
         discount=np.where(first | terminated, 0, 1).astype(np.float32),
         first=first,
         valid=~ended,
-        ended=ended,
         episode_return=np.where(first, 0, previous.episode_return + reward).astype(np.float32),
         episode_length=length,
         episode_frames=length * np.int32(frames_per_step),

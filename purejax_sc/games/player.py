@@ -57,7 +57,7 @@ def make_policy(entrant: Entrant) -> MovePolicy:
         logits = masked_logits(model.root_policy(params.root_policy, e), obs.legal)
         value, none = model.decode(model.root_value(params.root_value, e)), jnp.zeros(obs.legal.shape)
         action = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-        return SearchResult(action, jax.nn.softmax(logits), value, none.astype(jnp.int32), none, action[:, None])
+        return SearchResult(action, jax.nn.softmax(logits), value, none.astype(jnp.int32), none)
 
     return MovePolicy(model.initial_carry, lambda *x: encode(model, *x)[1], search_moves)
 

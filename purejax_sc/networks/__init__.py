@@ -5,14 +5,14 @@ A kind is one file with its options, modules and a `parts.Kind`, and a row of `c
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from purejax_sc.agent.transforms import from_logits
-from purejax_sc.config import Config, ConfigError, MuesliConfig
+from purejax_sc.config import Config, ConfigError
 from purejax_sc.config.sections import kind_of
 from purejax_sc.networks.parts import LinearDecoder, Parts
 from purejax_sc.types import Array, EnvSpec, Key, Model, Observation, Params, Tree
@@ -28,14 +28,17 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
     read = _make_input(config, spec)
     seen = spec._replace(obs_shape=jax.eval_shape(read, jax.ShapeDtypeStruct(spec.obs_shape, spec.obs_dtype)).shape)
     parts = kind_of(config.network.kind).make(config.network, seen)
-    heads = _make_heads(parts, spec.num_actions, config.muesli)
+    at_root, per_action = parts.policy_head or parts.head, 2 if config.muesli.predict_legal else 1
+    scalar_head = parts.head(config.muesli.bins, SCALAR_INIT)  # heads hold no parameters: one for reward and values
+    policy_head = (parts.model_policy or at_root)(per_action * spec.num_actions, POLICY_INIT)
+    root_policy_head = at_root(spec.num_actions, POLICY_INIT)
     decoder = _make_decoder(parts, config, seen)
     # typed loosely: flax's `apply` may also return mutable collections
     encoder: Callable[..., Any] = parts.encoder.apply
     apply_dynamics: Callable[..., Any] = parts.dynamics.apply
-    policy: Callable[..., Any] = heads.policy.apply
-    root_policy: Callable[..., Any] = heads.root_policy.apply
-    scalar: Callable[..., Any] = heads.scalar.apply
+    policy: Callable[..., Any] = policy_head.apply
+    root_policy: Callable[..., Any] = root_policy_head.apply
+    scalar: Callable[..., Any] = scalar_head.apply
 
     def encode(params: Tree, obs: Observation, carry: Tree) -> tuple[Array, Tree]:
         e, carry = encoder(params, obs._replace(frame=read(obs.frame)), carry)
@@ -54,7 +57,7 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         return logits, legal
 
     return Model(
-        init=partial(_init, parts, heads, decoder, seen),
+        init=partial(_init, parts, (scalar_head, policy_head, root_policy_head), decoder, seen),
         initial_carry=parts.initial_carry,
         encode=encode,
         start=partial(transition, method="start"),
@@ -64,27 +67,9 @@ def make_model(config: Config, spec: EnvSpec) -> Model:
         root_value=scalar,
         root_policy=root_policy,
         decode=partial(from_logits, atoms=config.muesli.atoms),
-        reconstruct=decoder and partial(_reconstruct, parts, decoder),
+        reconstruct=decoder and (lambda params, z: decoder.apply({"params": params[DECODER]}, parts.read(z))),
         visible=(lambda frame: read(frame)[..., : config.muesli.reconstruct_planes]) if decoder else None,
         rules=policy_and_legal if config.muesli.predict_legal else None,
-    )
-
-
-class _Heads(NamedTuple):
-    """Head modules. They hold no parameters: one serves the reward and both values, and often both policies."""
-
-    scalar: nn.Module
-    policy: nn.Module
-    root_policy: nn.Module
-
-
-def _make_heads(parts: Parts, num_actions: int, muesli: MuesliConfig) -> _Heads:
-    at_root = parts.policy_head or parts.head
-    logits = 2 if muesli.predict_legal else 1  # per action: of the policy, and of being legal
-    return _Heads(
-        scalar=parts.head(muesli.bins, SCALAR_INIT),
-        policy=(parts.model_policy or at_root)(logits * num_actions, POLICY_INIT),
-        root_policy=at_root(num_actions, POLICY_INIT),
     )
 
 
@@ -127,13 +112,11 @@ def _make_decoder(parts: Parts, config: Config, spec: EnvSpec) -> nn.Module | No
     return parts.decoder(planes) if parts.decoder else LinearDecoder((*points, planes))
 
 
-def _reconstruct(parts: Parts, decoder: nn.Module, dynamics: Any, z: Array) -> Any:
-    """Decode the model's states z [M, ...]."""
-    return decoder.apply({"params": dynamics[DECODER]}, parts.read(z))
-
-
-def _init(parts: Parts, heads: _Heads, decoder: nn.Module | None, spec: EnvSpec, key: Key) -> Params:
-    """Initialise every part from its own key."""
+def _init(
+    parts: Parts, heads: tuple[nn.Module, nn.Module, nn.Module], decoder: nn.Module | None, spec: EnvSpec, key: Key
+) -> Params:
+    """Initialise every part from its own key. heads: of numbers, of the model's policy, of the root's."""
+    scalar, policy, root_policy = heads
     key_encoder, key_dynamics, key_reward, key_value, key_root_value, key_policy, key_root_policy = jax.random.split(
         key, len(Params._fields)
     )
@@ -147,11 +130,11 @@ def _init(parts: Parts, heads: _Heads, decoder: nn.Module | None, spec: EnvSpec,
     return Params(
         encoder=encoder,
         dynamics=dynamics,
-        reward=heads.scalar.init(key_reward, parts.read(z)),
-        value=heads.scalar.init(key_value, parts.read(z)),
-        root_value=heads.scalar.init(key_root_value, e),
-        policy=heads.policy.init(key_policy, parts.read(z)),
-        root_policy=heads.root_policy.init(key_root_policy, e),
+        reward=scalar.init(key_reward, parts.read(z)),
+        value=scalar.init(key_value, parts.read(z)),
+        root_value=scalar.init(key_root_value, e),
+        policy=policy.init(key_policy, parts.read(z)),
+        root_policy=root_policy.init(key_root_policy, e),
     )
 
 

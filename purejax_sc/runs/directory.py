@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from purejax_sc.config import Config, ConfigError, load, to_tree, to_yaml
 from purejax_sc.config.files import flat
 from purejax_sc.results import lock
-from purejax_sc.results.files import RunError, replace_file, unwritable
+from purejax_sc.results.files import RunError, replace_file
 
 CHECKPOINTS, DAMAGED = "checkpoints", "checkpoints.damaged"
 _FILES = (
@@ -35,12 +35,9 @@ def claim(run: Run, resume: bool, force: bool) -> AbstractContextManager[None]:
 
 def start(run: Run, force: bool) -> None:
     """Write config.yaml to a claimed directory, from which `force` removes an older run before. Raises RunError."""
-    try:
-        if force:
-            _remove_run(run.out)
-        run.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(run.out, error) from None
+    if force:
+        _remove_run(run.out)
+    run.out.mkdir(parents=True, exist_ok=True)
     write_config(run.out, run.config)
 
 

@@ -8,10 +8,9 @@ name these runs: they resume together, from the newest checkpoint that all of th
 """
 
 import re
-import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,13 +49,11 @@ class Results(NamedTuple):
     summaries: list[dict[str, Any]]
 
 
-@contextmanager
-def directory(out: Path, resume: bool, mark: str) -> Iterator[None]:
-    """Context manager: lock a directory for many runs. An error before the first run leaves none. Raises RunError.
+def directory(out: Path, resume: bool, mark: str) -> AbstractContextManager[None]:
+    """Lock a directory for many runs. Raises RunError.
 
     resume: accept one that exists.   mark: the file or folder that every such directory has.
     """
-    fresh = is_free(out)
 
     def admit() -> None:
         if not is_free(out) and not resume:
@@ -64,13 +61,7 @@ def directory(out: Path, resume: bool, mark: str) -> Iterator[None]:
         if not is_free(out) and not (out / mark).exists():
             raise RunError(f"{out} holds no {mark}, so that nothing of it can be resumed: choose another --out")
 
-    with claim(out, admit):
-        try:
-            yield
-        except BaseException:
-            if fresh and not (out / RUNS).exists():
-                shutil.rmtree(out)  # all in it was written here
-            raise
+    return claim(out, admit)
 
 
 def plan(out: Path, arms: Sequence[Arm], num_seeds: int, session: Session) -> list[Job]:
@@ -117,7 +108,7 @@ def run_job(job: Job, session: Session) -> str | None:
     """Train the runs of a program, or resume them. Return the reason for which that failed, None if it did not."""
     try:
         fit(job, session)
-    except (ConfigError, RunError, MemoryError) as error:
+    except (ConfigError, RunError, OSError, MemoryError) as error:
         session.say(str(error))
         return str(error)
     return None

@@ -122,7 +122,7 @@ def fit(
         try:
             _loop(work, found, facts, strict)
         except BaseException as error:
-            with suppress(RunError):  # report what ended the run, not what else cannot be written
+            with suppress(RunError, OSError):  # report what ended the run, not what else cannot be written
                 for log in work.logs:
                     log.close(_end(error) | facts)
             raise

@@ -14,7 +14,7 @@ from tensorboardX import SummaryWriter
 
 import purejax_sc
 from purejax_sc.results.curves import Curves, summarise
-from purejax_sc.results.files import RunError, replace_file, unwritable
+from purejax_sc.results.files import RunError, replace_file
 from purejax_sc.runs.checkpoint import Facts, digest
 from purejax_sc.runs.directory import Run
 from purejax_sc.training.compiled import Point
@@ -122,10 +122,7 @@ class RunLog:
                 self._save_plot()
             return self.save_summary(facts)
         finally:
-            try:
-                self._tensorboard.close()
-            except OSError as error:
-                raise unwritable(self._run.out, error) from None
+            self._tensorboard.close()
 
     def _curves(self) -> Curves:
         names = self._points[0].metrics

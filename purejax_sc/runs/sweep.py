@@ -17,7 +17,6 @@ from purejax_sc.results import plots, statistics
 from purejax_sc.results.curves import carried_forward, final_returns, summarise
 from purejax_sc.results.files import RunError, replace_file, replace_files, to_csv
 from purejax_sc.runs import experiments
-from purejax_sc.runs.directory import write_config
 from purejax_sc.runs.experiments import Arm, Results
 from purejax_sc.runs.fit import DEFAULTS, Session
 
@@ -58,12 +57,12 @@ def sweep(
         )
     with experiments.directory(out, resume, experiments.RUNS):
         jobs = experiments.plan(out, [setting.arm for setting in settings], num_seeds, session)
-        write_config(out, settings[0].config)
+        failed = None
         for _, reason in experiments.run_jobs(jobs, session):
-            if reason and not (out / experiments.RUNS).exists():
-                raise RunError(reason)
-            _write(out, settings, session.command)
-        return _write(out, settings, session.command)
+            failed = failed or reason
+            if reason is None:
+                _write(out, settings, session.command)
+        return _write(out, settings, session.command, failed)
 
 
 def parse(name: str, words: Sequence[str]) -> list[Setting]:
@@ -96,12 +95,12 @@ def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Seque
             raise ConfigError(f"{key} has no effect with {switch}: leave it out, or sweep it apart")
 
 
-def _write(out: Path, settings: Sequence[Setting], command: str | None) -> dict[str, Any]:
-    """Write tables and picture of the settings that have complete runs. Raises RunError without any."""
+def _write(out: Path, settings: Sequence[Setting], command: str | None, failed: str | None = None) -> dict[str, Any]:
+    """Write tables and picture of the settings that have complete runs. Raises RunError, with `failed`, without any."""
     found = [(setting, experiments.read(out, setting.arm)) for setting in settings]
     results = [(setting, result) for setting, result in found if result is not None]
     if not results:
-        raise RunError(f"no run of {out} is complete: see above")
+        raise RunError(failed or f"no run of {out} is complete")
     head = [*settings[0].values, "seed"]
     scores, points = [[*head, "final_return", "auc", "lost"]], [[*head, "env_steps", "episode_return"]]
     for setting, result in results:

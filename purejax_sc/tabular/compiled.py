@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from purejax_sc import memory
+from purejax_sc.envs.garnet import sample_garnet
 from purejax_sc.tabular import learner, mdp
 from purejax_sc.tabular.learner import Draw, Variant
 from purejax_sc.tabular.mdp import Mdp
@@ -61,7 +62,7 @@ def make_worlds(keys: Array, states: int, actions: int, discount: float) -> Worl
 
     def make(key: Key) -> World:
         key_mdp, _, key_tables, key_stream = jax.random.split(key, 4)  # four, so that seeds keep their MDPs
-        garnet = mdp.garnet(key_mdp, states, actions)
+        garnet = Mdp(*sample_garnet(key_mdp, states, actions))
         pi = jnp.full((states, actions), 1.0 / actions)
         v_true = mdp.policy_values(garnet, pi, discount)
         v_star, _ = mdp.optimal_values(garnet, discount)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from purejax_sc.tabular.mdp import action_values, epsilon_greedy
-from purejax_sc.tabular.model import Tables, induce, planning_loss
+from purejax_sc.tabular.model import Tables, planning_loss
 from purejax_sc.types import Array, Gates, Key, Scalar
 
 
@@ -52,15 +52,6 @@ class Draw(NamedTuple):
     w: Array  # [B] in [0, 1), which choose the next states
 
 
-class Batch(NamedTuple):
-    """Transitions: s, a, s_next: int [B].   reward: [B]."""
-
-    s: Array
-    a: Array
-    reward: Array
-    s_next: Array
-
-
 def make_draw(key: Key, batch: int, num_states: int) -> Draw:
     """Draw the random numbers of one iteration."""
     key_s, key_u, key_w = jax.random.split(key, 3)
@@ -68,40 +59,43 @@ def make_draw(key: Key, batch: int, num_states: int) -> Draw:
     return Draw(s, jax.random.uniform(key_u, (batch,)), jax.random.uniform(key_w, (batch,)))
 
 
-def transitions(draw: Draw, cdf: Array, rewards: Array, pi: Array) -> Batch:
-    """Return B transitions under pi [S, A] from uniform states, which cannot get stuck in an absorbing one.
+def transitions(draw: Draw, cdf: Array, pi: Array) -> tuple[Array, Array, Array]:
+    """Return (s, a, s_next), int [B] each, under pi [S, A] from uniform states, so that no absorbing state traps them.
 
-    cdf: [S, A, S] of the MDP, see `mdp.cumulative`.   rewards: [S, A].
+    cdf: [S, A, S] of the MDP, see `mdp.cumulative`.
     """
     cdf_a = jnp.cumsum(pi, axis=-1)[:, :-1]
     # [B, S, A] next state after every action in every state: independent of pi, hence shared by all methods
     outcome = jnp.sum(cdf[None] <= draw.w[:, None, None, None], axis=-1, dtype=jnp.int32)
 
-    def step(s: Array, u: Array, outcome: Array) -> Batch:
+    def step(s: Array, u: Array, outcome: Array) -> tuple[Array, Array, Array]:
         a = jnp.sum(u >= cdf_a[s], dtype=jnp.int32)
-        return Batch(s, a, rewards[s, a], outcome[s, a])
+        return s, a, outcome[s, a]
 
     return jax.vmap(step)(draw.s, draw.u, outcome)
 
 
-def grounded_update(tables: Tables, batch: Batch, rewards: Array, variant: Variant) -> Tables:
+def grounded_update(tables: Tables, batch: tuple[Array, Array, Array], rewards: Array, variant: Variant) -> Tables:
     """Move v, r and p by a batch: every transition contributes its step at the tables before the batch.
 
+    batch: (s, a, s_next) of `transitions`.   rewards: [S, A].
+
     Steps are summed over the batch (the paper gives rates per transition), but visits of one (s, a) move its reward one
-    after the other, and the VE step reads the new v. Rewards [S, A] are deterministic. The reward moves by
+    after the other, and the VE step reads the new v. Rewards are deterministic. The reward moves by
     alpha (R - r); the rule as printed, alpha (R - R'), is taken to be a typo. The VE error is q(s, a) - v(s_next) for
     the action taken, v fixed; as printed, q would be averaged over the policy.
     """
-    at_s = jax.nn.one_hot(batch.s, rewards.shape[0])  # [B, S]
-    at_sa = at_s[:, :, None] * jax.nn.one_hot(batch.a, rewards.shape[1])[:, None, :]  # [B, S, A]
-    td_error = batch.reward + variant.discount * tables.v[batch.s_next] - tables.v[batch.s]
+    s, a, s_next = batch
+    at_s = jax.nn.one_hot(s, rewards.shape[0])  # [B, S]
+    at_sa = at_s[:, :, None] * jax.nn.one_hot(a, rewards.shape[1])[:, None, :]  # [B, S, A]
+    td_error = rewards[s, a] + variant.discount * tables.v[s_next] - tables.v[s]
     v = tables.v + variant.td * (td_error @ at_s)
     kept = jnp.prod(1.0 - variant.reward * at_sa, axis=0)  # (1 - step)^visits
     r = tables.r + (1.0 - kept) * (rewards - tables.r)
     P = jax.nn.softmax(tables.p)
-    seen = jnp.einsum("bsa,bt->sat", at_sa, jax.nn.one_hot(batch.s_next, rewards.shape[0]))
+    seen = jnp.einsum("bsa,bt->sat", at_sa, jax.nn.one_hot(s_next, rewards.shape[0]))
     q = P @ v  # [S, A] expected next values
-    error = jnp.einsum("bsa,b->sa", at_sa, q[batch.s, batch.a] - v[batch.s_next])  # sums over the batch
+    error = jnp.einsum("bsa,b->sa", at_sa, q[s, a] - v[s_next])  # sums over the batch
     # gradient of sum_b log P[s_b, a_b, s_next_b]:  seen - visits P;  of the VE errors' squares:  2 error P (v - q)
     constant = variant.mle * jnp.sum(at_sa, axis=0) - 2.0 * variant.ve * error * q
     slope = 2.0 * variant.ve * error
@@ -109,19 +103,9 @@ def grounded_update(tables: Tables, batch: Batch, rewards: Array, variant: Varia
     return Tables(v, r, p)
 
 
-def planning_gradient(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
-    """Differentiate `planning_loss` with respect to the tables. pi [S, A] is a constant."""
-
-    def loss(tables: Tables) -> Array:
-        chain = induce(tables, jax.nn.softmax(tables.p), pi)
-        return planning_loss(chain, pi, variant.gates, variant.discount, terms)
-
-    return jax.grad(loss)(tables)
-
-
 def planning_update(tables: Tables, pi: Array, variant: Variant, terms: int) -> Tables:
-    """Take one step down the planning loss, all tables at once (the paper does not give an order)."""
-    slope = planning_gradient(tables, pi, variant, terms)
+    """Take one step down the planning loss, all tables at once (the paper does not give an order). pi: [S, A]."""
+    slope = jax.grad(planning_loss)(tables, pi, variant.gates, variant.discount, terms)
     rates = variant.plan_v, variant.plan_r, variant.plan_p
     return Tables(*(x - rate * dx for x, rate, dx in zip(tables, rates, slope, strict=True)))
 
@@ -137,10 +121,10 @@ def act(tables: Tables, pi: Array, variant: Variant, control: bool) -> Array:
 def iterate(
     tables: Tables, draw: Draw, cdf: Array, rewards: Array, pi: Array, variant: Variant, control: bool, unroll: int
 ) -> Tables:
-    """Act, learn and plan once. cdf, rewards: see `transitions`.   pi: [S, A] the policy that evaluation follows.
+    """Act, learn and plan once. cdf: see `transitions`.   rewards: [S, A].   pi: [S, A] the policy to evaluate.
 
     control: act eps-greedily on the learned model, instead of evaluating pi.   unroll: steps of planning.
     """
-    batch = transitions(draw, cdf, rewards, act(tables, pi, variant, control))
+    batch = transitions(draw, cdf, act(tables, pi, variant, control))
     tables = grounded_update(tables, batch, rewards, variant)
     return planning_update(tables, act(tables, pi, variant, control), variant, unroll)

@@ -1,4 +1,4 @@
-"""Finite MDPs with known dynamics: sampling, exact solutions and policies. One MDP each; `vmap` for more.
+"""Finite MDPs with known dynamics: exact solutions and policies. One MDP each; `vmap` for more.
 
 S states, A actions. P: [S, A, S] probabilities, R: [S, A] expected rewards, pi: [S, A] a policy, v: [S], q: [S, A].
 """
@@ -8,8 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.envs.garnet import sample_garnet
-from purejax_sc.types import Array, Key, Scalar
+from purejax_sc.types import Array, Scalar
 
 MAX_SWEEPS = 100  # of policy iteration, which needs fewer than ten
 TIE = 1e-5  # gains below this share of the largest |q| do not change the policy (float32 would cycle)
@@ -20,11 +19,6 @@ class Mdp(NamedTuple):
 
     P: Array
     R: Array
-
-
-def garnet(key: Key, num_states: int, num_actions: int) -> Mdp:
-    """Draw a Garnet MDP. The actions of a state share its subset of successors, as in the paper."""
-    return Mdp(*sample_garnet(key, num_states, num_actions))
 
 
 def cumulative(probs: Array) -> Array:

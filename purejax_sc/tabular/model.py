@@ -31,35 +31,26 @@ def init_tables(key: Key, num_states: int, num_actions: int) -> Tables:
     return Tables(v, r, jnp.log(weights / jnp.sum(weights, axis=-1, keepdims=True)))
 
 
-class Induced(NamedTuple):
-    """Markov reward process of a model under a policy, with the values. v, r: [S].   P: [S, S]."""
+def as_params(tables: Tables, pi: Array) -> Params:
+    """Compute the parameters of `tabular_model` under a constant policy pi [S, A].
 
-    v: Array
-    r: Array
-    P: Array
-
-
-def induce(tables: Tables, probs: Array, pi: Array) -> Induced:
-    """Return the chain of the learned rewards and of probs [S, A, S] = softmax(p) under pi [S, A]."""
-    return Induced(tables.v, jnp.sum(pi * tables.r, axis=-1), jnp.sum(pi[:, :, None] * probs, axis=1))
-
-
-def as_params(chain: Induced, pi: Array) -> Params:
-    """Return the parameters of `tabular_model`. Imagined and real states share one value table."""
-    v, pi = chain.v, jax.lax.stop_gradient(pi)
-    return Params((), dynamics=chain.P, reward=chain.r, value=v, root_value=v, policy=pi, root_policy=pi)
+    dynamics: P_pi [S, S] of P = softmax(p).   reward: r_pi [S].   Imagined and real states share the values [S].
+    """
+    v, pi = tables.v, jax.lax.stop_gradient(pi)
+    P_pi = jnp.sum(pi[:, :, None] * jax.nn.softmax(tables.p), axis=1)
+    r_pi = jnp.sum(pi * tables.r, axis=-1)
+    return Params((), dynamics=P_pi, reward=r_pi, value=v, root_value=v, policy=pi, root_policy=pi)
 
 
 def tabular_model(num_states: int, num_actions: int) -> Model:
     """Build the `Model` of the tables. A latent is a distribution over states [S], an observation a one-hot state.
 
-    An action is the whole policy [S, A], which the parameters of the chain already contain.
+    An action is the whole policy [S, A], which the parameters already contain, see `as_params`.
     """
 
     def init(key: Key) -> Params:
-        tables = init_tables(key, num_states, num_actions)
-        pi = jnp.full(tables.r.shape, 1.0 / num_actions)
-        return as_params(induce(tables, jax.nn.softmax(tables.p), pi), pi)
+        pi = jnp.full((num_states, num_actions), 1.0 / num_actions)
+        return as_params(init_tables(key, num_states, num_actions), pi)
 
     def step(p_pi: Array, r_pi: Array, z: Array, pi: Array) -> tuple[Array, Array]:
         return z @ p_pi, z @ r_pi
@@ -84,14 +75,14 @@ def tabular_model(num_states: int, num_actions: int) -> Model:
     )
 
 
-def planning_loss(chain: Induced, pi: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
+def planning_loss(tables: Tables, pi: Array, gates: Gates, discount: Scalar, terms: int) -> Array:
     """Sum the squared one-step errors of the model's rollouts over all start states and k = 0 .. terms - 1.
 
     With D_k = P^k the states after k steps from every start state, V_k = D_k v and T_k = D_k r + discount D_(k+1) v:
     sum_k |T_k - V_k|^2. The paper leaves open where the expectation is taken: here inside the square, as in its VE
-    loss. This is the error of the expected rollout, so the model also moves V_k for k >= 1.
+    loss. This is the error of the expected rollout, so the model also moves V_k for k >= 1. pi: [S, A], a constant.
     """
-    params, start = as_params(chain, pi), jnp.eye(len(pi))
+    params, start = as_params(tables, pi), jnp.eye(len(pi))
     model = tabular_model(*pi.shape)
 
     def mu(k: int, logits: Array, key: Key) -> tuple[Array, Array]:

@@ -58,23 +58,18 @@ def run(
     check(tasks, options, num_seeds)
     with new_directory(out):
         results = [run_task(task, options, num_seeds, say) for task in tasks]
-        return _write(out, results, options, command)
-
-
-def _write(out: Path, results: Sequence[TaskResult], options: TabularOptions, command: str | None) -> dict[str, Any]:
-    replace_file(out / "curves.csv", curves_csv(results).encode())
-    scores = [score for result in results for score in summarise(result)]
-    summary = {
-        "command": command,
-        "options": options.model_dump(mode="json"),
-        "seeds": results[0].seeds,
-        "confidence": CONFIDENCE,
-        "methods": scores,
-    }
-    text = json.dumps(summary, indent=1, allow_nan=False)
-    replace_file(out / "summary.json", f"{text}\n".encode())
-    for name, image in figures.draw_figures(results).items():
-        replace_file(out / name, image)
+        replace_file(out / "curves.csv", curves_csv(results).encode())
+        summary = {
+            "command": command,
+            "options": options.model_dump(mode="json"),
+            "seeds": results[0].seeds,
+            "confidence": CONFIDENCE,
+            "methods": [score for result in results for score in summarise(result)],
+        }
+        text = json.dumps(summary, indent=1, allow_nan=False)
+        replace_file(out / "summary.json", f"{text}\n".encode())
+        for name, image in figures.draw_figures(results).items():
+            replace_file(out / name, image)
     return summary
 
 

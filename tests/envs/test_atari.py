@@ -68,12 +68,11 @@ def check_stream(pool: HostEnvs, seen: list[HostStep]) -> None:
         assert step.frame.shape == (pool.num_envs, *pool.spec.obs_shape)
         assert step.frame.dtype == pool.spec.obs_dtype
         dtypes = [x.dtype for x in step[1:]]
-        assert dtypes == [np.float32, np.float32, bool, bool, bool, np.float32, np.int32, np.int32]
+        assert dtypes == [np.float32, np.float32, bool, bool, np.float32, np.int32, np.int32]
         assert all(x.shape == (pool.num_envs,) for x in step[1:])
         total = np.where(step.first, 0, total + step.reward)
         length = np.where(step.first, 0, length + 1)
         np.testing.assert_array_equal(step.first, previous_ended)
-        np.testing.assert_array_equal(step.valid, ~step.ended)
         np.testing.assert_array_equal(step.episode_return, total.astype(np.float32))
         np.testing.assert_array_equal(step.episode_length, length)
         assert not step.reward[step.first].any()
@@ -91,22 +90,22 @@ def test_the_stream_of_a_pool_is_as_drawn() -> None:
     seen = play(pool, 5, lambda step: step.episode_length % 3)
     check_stream(pool, seen)
     rows = [[tuple(int(x[row]) for x in step[1:]) for step in seen] for row in range(2)]
-    # reward, discount, first, valid, ended, return, length, frames; the actions are 0, 1, 2, 0 ...
+    # reward, discount, first, valid, return, length, frames; the actions are 0, 1, 2, 0 ...
     assert rows[0] == [
-        (0, 0, 1, 1, 0, 0, 0, 0),
-        (1, 1, 0, 1, 0, 1, 1, 4),
-        (12, 1, 0, 1, 0, 13, 2, 8),
-        (23, 1, 0, 0, 1, 36, 3, 12),
-        (0, 0, 1, 1, 0, 0, 0, 0),
-        (1, 1, 0, 1, 0, 1, 1, 4),
+        (0, 0, 1, 1, 0, 0, 0),
+        (1, 1, 0, 1, 1, 1, 4),
+        (12, 1, 0, 1, 13, 2, 8),
+        (23, 1, 0, 0, 36, 3, 12),
+        (0, 0, 1, 1, 0, 0, 0),
+        (1, 1, 0, 1, 1, 1, 4),
     ]
     assert rows[1] == [
-        (0, 0, 1, 1, 0, 0, 0, 0),
-        (1, 1, 0, 1, 0, 1, 1, 4),
-        (12, 0, 0, 0, 1, 13, 2, 8),
-        (0, 0, 1, 1, 0, 0, 0, 0),
-        (1, 1, 0, 1, 0, 1, 1, 4),
-        (12, 0, 0, 0, 1, 13, 2, 8),
+        (0, 0, 1, 1, 0, 0, 0),
+        (1, 1, 0, 1, 1, 1, 4),
+        (12, 0, 0, 0, 13, 2, 8),
+        (0, 0, 1, 1, 0, 0, 0),
+        (1, 1, 0, 1, 1, 1, 4),
+        (12, 0, 0, 0, 13, 2, 8),
     ]
     assert seen[3].frame[0, 0, :, 0].tolist() == [3, 0, 0, 2]  # the final observation: third step of episode 0
     assert seen[4].frame[0, 0, :, 0].tolist() == [0, 1, 0, 0]

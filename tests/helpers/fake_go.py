@@ -77,7 +77,7 @@ def policy_by_stones() -> MovePolicy:
 
 def _result(likes) -> SearchResult:
     action, none = jnp.argmax(likes, axis=-1).astype(jnp.int32), jnp.zeros((1, 26))
-    return SearchResult(action, likes, jnp.zeros(1), none.astype(jnp.int32), none, action[:, None])
+    return SearchResult(action, likes, jnp.zeros(1), none.astype(jnp.int32), none)
 
 
 class FakePlayer:
@@ -100,7 +100,7 @@ class FakePlayer:
         return np.append(self.board.ravel(), 0) == 0
 
     def search(self, side: int) -> SearchResult:
-        return SearchResult(np.argmax(self.legal(side)), None, None, None, None, None)
+        return SearchResult(np.argmax(self.legal(side)), None, None, None, None)
 
     def play(self, action: int, side: int) -> None:
         self.moves.append((side, action))

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from helpers import tabular_references as references
 
-from purejax_sc.agent.consistency import UPDATES, Gates
+from purejax_sc.agent.consistency import UPDATES
+from purejax_sc.envs.garnet import sample_garnet
 from purejax_sc.tabular import compiled, learner, mdp
-from purejax_sc.tabular.learner import Batch, Draw
-from purejax_sc.tabular.model import Induced, Tables, init_tables, planning_loss, tabular_model
-from purejax_sc.tabular.options import TabularOptions, variant
+from purejax_sc.tabular.learner import Draw
+from purejax_sc.tabular.model import Tables, init_tables, planning_loss, tabular_model
+from purejax_sc.tabular.options import NO_GATES, TabularOptions, variant
 from purejax_sc.types import Observation
 
 S, A, DISCOUNT = 5, 3, 0.9
@@ -26,7 +27,7 @@ def float64():
 
 
 # One program for all tests of the same shapes.
-planning_gradient = jax.jit(learner.planning_gradient, static_argnums=3)
+planning_gradient = jax.jit(jax.grad(planning_loss), static_argnums=4)
 grounded_update = jax.jit(learner.grounded_update)
 
 
@@ -37,13 +38,9 @@ def random_problem(seed=0):
     return tables, rng.dirichlet(np.ones(A), size=S)
 
 
-def gates_of(update):
-    return UPDATES.get(update, Gates(0.0, 0.0, 0.0))
-
-
 def gradient(tables, pi, update, terms=3, discount=DISCOUNT):
-    numbers = variant(TabularOptions(discount=discount), "mle", "dyna")._replace(gates=gates_of(update))
-    return jax.device_get(planning_gradient(Tables(*tables), pi, numbers, terms))
+    gates = UPDATES.get(update, NO_GATES)
+    return jax.device_get(planning_gradient(Tables(*tables), pi, gates, discount, terms))
 
 
 @pytest.mark.parametrize("terms", [1, 3])
@@ -113,14 +110,12 @@ def test_two_states_on_paper() -> None:
     From both states x_1 = P v = (3, 3), y_1 = P r = (1/2, 1/2), and the same at depth 2. So
     delta_0 = (1 + 3/2 - 2, 0 + 3/2 - 4) = (1/2, -5/2), delta_1 = delta_2 = 1/2 + 3/2 - 3 = -1 from both.
     """
-    tables = np.array([2.0, 4.0]), np.array([[1.0], [0.0]]), np.zeros((2, 1, 2))
+    tables = Tables(np.array([2.0, 4.0]), np.array([[1.0], [0.0]]), np.zeros((2, 1, 2)))
     slope = gradient(tables, np.ones((2, 1)), "direct", terms=3, discount=0.5)
     # B = delta_0 + P'delta_1 + P'P'delta_2 = (1/2 - 1 - 1, -5/2 - 1 - 1); dL/dv = -2 B
     np.testing.assert_allclose(slope.v, [3.0, 9.0], rtol=1e-12)
     assert not np.any(slope.r)
-    numbers = variant(TabularOptions(discount=0.5), "mle", "residual")
-    chain = Induced(np.array([2.0, 4.0]), np.array([1.0, 0.0]), np.full((2, 2), 0.5))
-    loss = jax.jit(lambda chain, pi: planning_loss(chain, pi, numbers.gates, 0.5, 3))(chain, np.ones((2, 1)))
+    loss = jax.jit(planning_loss, static_argnums=4)(tables, np.ones((2, 1)), UPDATES["residual"], 0.5, 3)
     np.testing.assert_allclose(loss, 0.25 + 6.25 + 4 * 1.0, rtol=1e-12)
 
 
@@ -150,8 +145,8 @@ def some_batch():
 def test_grounded_update_equals_one_transition_after_the_other() -> None:
     tables, _ = random_problem()
     rewards = np.random.default_rng(9).normal(size=(S, A))
-    s, a, s_next = some_batch()
-    batch, transitions = Batch(s, a, rewards[s, a], s_next), list(zip(s, a, s_next, strict=True))
+    batch = some_batch()
+    transitions = list(zip(*batch, strict=True))
     for model, alpha_r in itertools.product(("mle", "ve"), (0.03, 1.0)):
         numbers = numbers_of(model, "none")._replace(reward=alpha_r)
         mine = grounded_update(Tables(*tables), batch, rewards, numbers)
@@ -164,7 +159,7 @@ def test_grounded_update_on_paper() -> None:
     """Two states, one action, one transition 0 -> 1 with reward 1; v = (2, 4), r = 0, p = 0, rates as noted."""
     numbers = numbers_of("mle", "none")._replace(discount=0.5, td=0.5, reward=0.25, mle=1.0)
     tables = Tables(np.array([2.0, 4.0]), np.zeros((2, 1)), np.zeros((2, 1, 2)))
-    batch = Batch(np.array([0]), np.array([0]), np.array([1.0]), np.array([1]))
+    batch = np.array([0]), np.array([0]), np.array([1])
     rewards = np.array([[1.0], [7.0]])
     v, r, p = grounded_update(tables, batch, rewards, numbers)
     np.testing.assert_allclose(v, [2.0 + 0.5 * (1.0 + 2.0 - 2.0), 4.0])
@@ -183,7 +178,7 @@ def run_both(options, methods, control, iterations):
 
     @jax.jit
     def run(variants):
-        garnet, start = mdp.garnet(key_mdp, S, A), init_tables(key_tables, S, A)
+        garnet, start = mdp.Mdp(*sample_garnet(key_mdp, S, A)), init_tables(key_tables, S, A)
         draws = jax.vmap(lambda key: learner.make_draw(key, options.batch, S))(jax.random.split(key_draws, iterations))
 
         def step(tables, draw):
@@ -231,5 +226,5 @@ def test_outcomes_follow_the_transition_probabilities() -> None:
     np.testing.assert_array_equal(cdf, [[[0.0, 0.25, 1.0, 1.0]]])
     w = jnp.array([0.0, 0.2, 0.3, np.nextafter(1.0, 0.0)])
     draw = Draw(jnp.zeros(4, int), jnp.zeros(4), w)
-    batch = learner.transitions(draw, jnp.asarray(cdf), jnp.ones((1, 1)), jnp.ones((1, 1)))
-    np.testing.assert_array_equal(batch.s_next, [1, 1, 2, 2])
+    _, _, s_next = learner.transitions(draw, jnp.asarray(cdf), jnp.ones((1, 1)))
+    np.testing.assert_array_equal(s_next, [1, 1, 2, 2])

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from purejax_sc.envs.garnet import sample_garnet
 from purejax_sc.tabular import mdp
 from purejax_sc.tabular.mdp import Mdp
 
@@ -13,7 +14,7 @@ DISCOUNT = 0.9
 @jax.jit
 def garnets():
     keys = jax.vmap(jax.random.key)(jnp.arange(6))
-    return jax.vmap(lambda key: mdp.garnet(key, 20, 4))(keys)
+    return jax.vmap(lambda key: Mdp(*sample_garnet(key, 20, 4)))(keys)
 
 
 def test_policy_and_optimal_values_equal_value_iteration() -> None:
