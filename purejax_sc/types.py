@@ -174,7 +174,7 @@ class Gates(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """Debiased moving means of `losses.advantage_moments`. nu: [3].   decay_product: beta^n after n updates."""
+    """Moving mean of squared advantages, before it is debiased. nu: [].   decay_product: beta^n after n updates."""
 
     nu: Array
     decay_product: Array
@@ -183,7 +183,7 @@ class Moment(NamedTuple):
 class LearnerState(NamedTuple):
     """State of an update. target: moving average of the parameters, which acts and makes all grounded targets.
 
-    moment: second moments of the advantages.   updates: int32, updates done.
+    moment: second moment of the advantages.   updates: int32, updates done.
     """
 
     params: Params

@@ -257,22 +257,22 @@ def choose_starts(
     Returns:
       e [M, ...], policy logits [M, A], the mask [M] of starts that count, and the facts that `policy` needs.
     """
-    logits, live, legal = flat(logits), flat(valid.mask), flat(batch.obs.legal[:-1])
+    logits, usable, legal = flat(logits), flat(valid.mask), flat(batch.obs.legal[:-1])
     actions, logits_mu = flat(batch.action)[None], None
     if policy.replays:
         actions, logits_mu = (
             jnp.stack([flat(losses.shift(x, k)) for k in range(unroll)]) for x in (batch.action, batch.logits)
         )
         # The K actions must stay inside their episode and sequence.
-        live = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], unroll - 1).live[-1])
+        usable = flat(losses.unroll_masks(batch.discount, batch.obs.valid[:-1], unroll - 1).live[-1])
     if ratio != 1:
         index = choose_start_indices(key, e.shape[0], ratio)
-        e, logits, live, legal = (x[index] for x in (e, logits, live, legal))
+        e, logits, usable, legal = (x[index] for x in (e, logits, usable, legal))
         actions, logits_mu = jax.tree.map(lambda x: x[:, index], (actions, logits_mu))
     starts = StartStates(legal, actions, logits_mu, epsilon)
     if policy.replays or ratio != 1:
-        return e, logits, Counted(live, transforms.count_masks(live[None], axis).size), starts
-    return e, logits, Counted(live, valid.size), starts
+        return e, logits, Counted(usable, transforms.count_masks(usable[None], axis).size), starts
+    return e, logits, Counted(usable, valid.size), starts
 
 
 def perturb(key: Key, latent: Array, x: Scalar) -> Array:

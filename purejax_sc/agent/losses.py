@@ -9,7 +9,6 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from purejax_sc.agent.transforms import Counted, masked_mean
 from purejax_sc.types import Array, Scalar, Sequence
 
 
@@ -93,17 +92,6 @@ def policy_gradient(logits: Array, action: Array, rho: Array, adv: Array) -> Arr
     chex.assert_type([logits, action, rho, adv], [float, int, float, float])
     log_pi = jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(action, logits.shape[-1]), axis=-1)
     return -jax.lax.stop_gradient(rho * adv) * log_pi
-
-
-def advantage_moments(adv: Array, model_adv: Array, rho: Array, valid: Counted) -> Array:
-    """Average [3] adv^2, model_adv adv and model_adv^2 over the roots [T, B] (N13).
-
-    adv: G - v of the action taken.   model_adv: q - E_pi[q] of it, by the model. The quotient of the last two is the
-    slope by which model_adv predicts adv: 1 of a perfect model, 0 of noise.
-    """
-    weight = jnp.minimum(1.0, rho)
-    products = jnp.stack([adv**2, weight * model_adv * adv, weight * model_adv**2])
-    return jax.vmap(masked_mean, (0, None, None))(products, *valid)
 
 
 def cmpo_policy(log_prior: Array, adv: Array, clip: Scalar) -> Array:

@@ -160,24 +160,21 @@ def make_targets(
         g = batch.reward + discount_t * v_next
 
     adv = g - v[:-1]  # N3: the baseline is the target network's value
-    products = losses.advantage_moments(adv, q_taken - v_q[:-1], rho, masks.valid)
-    moment = transforms.update_moment(state.moment, transforms.device_mean(products, axis), hyper.moment_decay)
-    square, product, model_square = transforms.moment_means(moment)
-    sigma = jnp.sqrt(square + MOMENT_EPSILON)
-    slope = jnp.clip(product / (model_square + MOMENT_EPSILON), 0.0, 1.0)
-    trust = slope if cfg.calibrate else 1.0  # N13
+    square = transforms.device_mean(masked_mean(adv**2, *masks.valid), axis)
+    moment = transforms.update_moment(state.moment, square, hyper.moment_decay)
+    sigma = jnp.sqrt(transforms.moment_mean(moment) + MOMENT_EPSILON)
     unit = sigma * hyper.cmpo_temperature
     if actions is None:
-        adv_q = trust * (q - v[..., None]) / unit
+        adv_q = (q - v[..., None]) / unit
         policy = losses.cmpo_policy(log_prior, adv_q, hyper.cmpo_clip)
         clipped = jnp.mean(jnp.abs(adv_q[:-1]) > hyper.cmpo_clip, axis=-1)
     else:
-        adv_q = trust * (q - v[None]) / unit
+        adv_q = (q - v[None]) / unit
         policy = losses.cmpo_sampled(actions, adv_q, log_prior.shape[-1], hyper.cmpo_clip)
         clipped = jnp.mean(jnp.abs(adv_q[:, :-1]) > hyper.cmpo_clip, axis=0)
     means = {"rho": rho, "value_target": value, "adv_clipped": clipped}
     means["value_clipped"] = (jnp.abs(transforms.signed_hyperbolic(value)) > cfg.atoms[-1]).astype(value.dtype)
-    metrics = {"sigma": sigma, "slope": slope} | {name: masked_mean(x, *masks.valid) for name, x in means.items()}
+    metrics = {"sigma": sigma} | {name: masked_mean(x, *masks.valid) for name, x in means.items()}
     return jax.tree.map(jax.lax.stop_gradient, (Targets(policy[:-1], value, adv / sigma), moment, metrics))
 
 
@@ -214,8 +211,8 @@ def _action_values(
         table = jnp.moveaxis(jnp.reshape(jax.vmap(q_of)(every), (num_actions, *time_batch)), 0, -1)
         q_taken = transforms.at_action(table[:-1], action)
         return q_taken, table if actions is None else jax.vmap(partial(transforms.at_action, table))(actions), actions
-    asked = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
-    one_hot = jax.nn.one_hot(jnp.reshape(asked, (num_samples + 1, -1)), num_actions)
+    tried = jnp.concatenate([actions, jnp.concatenate([action, actions[0, -1:]])[None]])
+    one_hot = jax.nn.one_hot(jnp.reshape(tried, (num_samples + 1, -1)), num_actions)
     q = jnp.reshape(jax.vmap(q_of)(one_hot), (num_samples + 1, *time_batch))
     return q[-1, :-1], q[:-1], actions
 
@@ -339,7 +336,7 @@ def sc_loss(
     chex.assert_equal_shape([logits, batch.logits])
     key_roots, key_noise, key_rollout = jax.random.split(key, 3)
     policy, epsilon = cfg.policy, hyper.rollout_epsilon
-    e, logits, live, starts = consistency.choose_starts(
+    e, logits, usable, starts = consistency.choose_starts(
         policy, cfg.unroll, cfg.rollout_ratio, e, logits, batch, masks.valid, epsilon, key_roots, axis
     )
     if cfg.noise_on == "encoding":  # N7
@@ -350,7 +347,7 @@ def sc_loss(
     # Gates of the table are Python numbers, which cut the backward pass where they are 0; traced gates only scale it.
     gates = cfg.gates if hyper.gates is None else hyper.gates
     errors = sc_errors(model, params, rollout, gamma, gates, include_last=cfg.include_last)
-    mean = jax.vmap(lambda x: masked_mean(x, *live))  # [n, M] -> [n]
+    mean = jax.vmap(lambda x: masked_mean(x, *usable))  # [n, M] -> [n]
     distance = consistency.sc_distance(cfg.loss, model, errors, config.muesli.atoms)
     loss = jnp.mean(mean(distance))  # L3: over k
     td = mean(jnp.abs(jax.vmap(model.decode)(errors.prediction) - errors.target))
@@ -385,7 +382,7 @@ def make_learner(
     def init(key: Key) -> LearnerState:
         params = model.init(key)
         target = jax.tree.map(jnp.copy, params)  # a copy: the driver donates both
-        return LearnerState(params, target, optimiser.init(params), transforms.init_moment(3), jnp.zeros((), jnp.int32))
+        return LearnerState(params, target, optimiser.init(params), transforms.init_moment(), jnp.zeros((), jnp.int32))
 
     def update(state: LearnerState, batch: Sequence, key: Key, hyper: Hyper) -> tuple[LearnerState, Metrics]:
         key_targets, key_sc = jax.random.split(key)

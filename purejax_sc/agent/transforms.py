@@ -124,19 +124,19 @@ def count_legal(legal: Array, dtype: Any) -> Array:
     return jnp.sum(legal, axis=-1, keepdims=True).astype(dtype)
 
 
-def init_moment(size: int) -> Moment:
-    """Return the moving means [size] before any update."""
-    return Moment(nu=jnp.zeros(size), decay_product=jnp.ones(()))
+def init_moment() -> Moment:
+    """Return the moving mean before any update."""
+    return Moment(nu=jnp.zeros(()), decay_product=jnp.ones(()))
 
 
-def update_moment(moment: Moment, means: Array, decay: Scalar) -> Moment:
-    """Update nu <- beta nu + (1 - beta) means; uncentred, as in Muesli section 4.5."""
-    chex.assert_equal_shape([moment.nu, means])
-    return Moment(decay * moment.nu + (1.0 - decay) * means, decay * moment.decay_product)
+def update_moment(moment: Moment, mean: Array, decay: Scalar) -> Moment:
+    """Update nu <- beta nu + (1 - beta) mean; uncentred, as in Muesli section 4.5."""
+    chex.assert_equal_shape([moment.nu, mean])
+    return Moment(decay * moment.nu + (1.0 - decay) * mean, decay * moment.decay_product)
 
 
-def moment_means(moment: Moment) -> Array:
-    """Compute nu / (1 - beta^n) [size], after at least one update: the first gives the means of its batch."""
+def moment_mean(moment: Moment) -> Array:
+    """Compute nu / (1 - beta^n), after at least one update: the first gives the mean of its batch."""
     return moment.nu / (1.0 - moment.decay_product)
 
 

@@ -137,7 +137,7 @@ class Hyper(NamedTuple):
     prior_uniform: Fraction = 0.03
     """Share of the uniform policy in the CMPO prior."""
     moment_decay: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.99
-    """beta_var: decay of the moving second moments of advantages: of sigma, and of calibrate's slope."""
+    """beta_var: decay of the moving second moment of advantages, sigma^2."""
     rollout_epsilon: Annotated[Fraction, Needs(("sc.update",))] = 0.0
     """Share of uniform actions in imagination, with sc.rollout_policy=epsilon."""
     acting_epsilon: Fraction = 0.0
@@ -168,8 +168,6 @@ class MuesliConfig(Section):
     """The bins lie between -value_max and value_max, in transformed units."""
     spacing: Literal["symexp", "even"] = "symexp"
     """N8: symexp spaces them by a share of the number, for returns of any scale; even as the paper does."""
-    calibrate: bool = False
-    """N13: CMPO takes the model's advantages times the slope by which they predict those of the data."""
     model_policy: Literal["cmpo", "distill"] = "cmpo"
     """Policy target at k >= 1: CMPO, or with distill the root policy there, latents fixed."""
     reconstruct_planes: Annotated[int, Field(ge=0, le=MOST)] = 0

@@ -205,18 +205,18 @@ def test_a_uniform_share_goes_to_the_legal_actions_alone():
     np.testing.assert_array_equal(transforms.with_uniform(probs, legal, 0.0), probs)
 
 
-def test_first_update_of_the_moment_gives_the_means_of_its_batch():
+def test_first_update_of_the_moment_gives_the_mean_of_its_batch():
     # nu = 0.01 * 9, debiased by 1 - 0.99
-    moment = transforms.update_moment(transforms.init_moment(2), jnp.array([9.0, -2.0]), 0.99)
-    np.testing.assert_allclose(transforms.moment_means(moment), [9.0, -2.0], rtol=1e-5)
+    moment = transforms.update_moment(transforms.init_moment(), jnp.float32(9.0), 0.99)
+    np.testing.assert_allclose(transforms.moment_mean(moment), 9.0, rtol=1e-5)
 
 
 def test_moment_weighs_recent_batches_more():
     # beta 1/2, means 4 then 11.5: nu = 0.5 * 2 + 5.75 = 6.75; 1 - beta^2 = 3/4; 6.75 / 0.75 = 9
-    moment = transforms.init_moment(1)
+    moment = transforms.init_moment()
     for mean in (4.0, 11.5):
-        moment = transforms.update_moment(moment, jnp.array([mean]), 0.5)
-    np.testing.assert_allclose(transforms.moment_means(moment), [9.0])
+        moment = transforms.update_moment(moment, jnp.float32(mean), 0.5)
+    np.testing.assert_allclose(transforms.moment_mean(moment), 9.0)
 
 
 masked_mean = jax.jit(jax.value_and_grad(transforms.masked_mean))

@@ -55,7 +55,7 @@ def awake_state(network, bins, spec):
         noise = [0.3 * jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(leaves)]
         online = structure.unflatten([x + y for x, y in zip(leaves, noise, strict=True)])
         target = jax.tree.map(lambda x: 0.9 * x + 0.01, online)
-        return state._replace(params=online, target=target, moment=Moment(jnp.array([0.5, 0.1, 0.2]), jnp.float32(0.9)))
+        return state._replace(params=online, target=target, moment=Moment(jnp.float32(0.5), jnp.float32(0.9)))
 
     return jax.jit(awake)(jax.random.key(0))
 

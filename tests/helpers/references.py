@@ -167,13 +167,12 @@ class Heads(NamedTuple):
 
 
 class MuesliTargets(NamedTuple):
-    """policy: [T, B, A].   value, adv: [T, B].   nu: the moments [3].   slope: of the model's advantages (N13)."""
+    """policy: [T, B, A].   value, adv: [T, B].   nu: the moving mean of squared advantages."""
 
     policy: np.ndarray
     value: np.ndarray
     adv: np.ndarray
     nu: float
-    slope: float
 
 
 def muesli_prior(target, batch, hyper):
@@ -217,22 +216,18 @@ def muesli_targets(cfg, hyper, batch, target, moment, actions):
         g[:-1] += discount[:-1] * lambda_ * (value[1:] - v[1:-1])
 
     adv = g - v[:-1]  # N3
-    here, weight, model_adv = batch.obs.valid[:-1], np.minimum(1, rho), q_taken - v_q[:-1]
-    products = adv**2, weight * model_adv * adv, weight * model_adv**2
-    nu = hyper.moment_decay * moment.nu + (1 - hyper.moment_decay) * np.array([np.mean(x[here]) for x in products])
-    means = nu / (1 - hyper.moment_decay * moment.decay_product)
-    sigma = np.sqrt(means[0] + 1e-12)
-    slope = min(1.0, max(0.0, means[1] / (means[2] + 1e-12)))
-    trust = slope if cfg.calibrate else 1.0  # N13
+    square = np.mean(adv[batch.obs.valid[:-1]] ** 2)
+    nu = hyper.moment_decay * moment.nu + (1 - hyper.moment_decay) * square
+    sigma = np.sqrt(nu / (1 - hyper.moment_decay * moment.decay_product) + 1e-12)
     policy = np.zeros(batch.logits.shape)
     for at in entries(rho.shape):
-        z = trust * (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
+        z = (target.q[at] - v[at]) / (sigma * hyper.cmpo_temperature)
         if cfg.num_action_samples:
             drawn = actions[(slice(None), *at)]
             policy[at] = cmpo_sampled(drawn, z[drawn], len(z), hyper.cmpo_clip)
         else:
             policy[at] = cmpo(prior[at], z, hyper.cmpo_clip)
-    return MuesliTargets(policy, value, adv / sigma, nu, slope)
+    return MuesliTargets(policy, value, adv / sigma, nu)
 
 
 class Unrolled(NamedTuple):
