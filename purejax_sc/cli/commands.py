@@ -218,18 +218,14 @@ def plot(runs: tuple[str, ...], out: Path) -> None:
 
 @cli.command()
 @click.argument("pattern", default="")
-@click.option("--markdown", is_flag=True, help="Print in Markdown, as in docs/keys.md.")
-def keys(pattern: str, markdown: bool) -> None:
+def keys(pattern: str) -> None:
     """Show the keys of configurations, and of `tabular`, with PATTERN in their name or meaning."""
     from purejax_sc.config import reference
 
     found = reference.matching(pattern)
     if not found:
         raise UserError(f"no key has {pattern!r} in its name or meaning: purejax-sc keys shows all")
-    if markdown:
-        click.echo(reference.to_markdown(found), nl=False)
-    else:
-        tables.print_keys(found)
+    tables.print_keys(found)
 
 
 for command in (agents.evaluate, agents.imagine, agents.levels, agents.match, agents.gtp, agents.play, agents.export):

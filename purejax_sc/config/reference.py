@@ -3,7 +3,7 @@
 import ast
 import inspect
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter
@@ -15,18 +15,6 @@ from purejax_sc.config.sections import DEFAULT_KIND, KINDS, MOST, Hyper, Network
 TABULAR = "purejax-sc tabular"  # the command that has options of its own
 STUDY = "purejax_sc.tabular.options:TabularOptions"  # these options
 
-PAGE = """# Keys
-
-Every key of a configuration, and every option of [`purejax-sc tabular`](#purejax-sc-tabular). `purejax-sc keys PATTERN`
-shows those that have PATTERN in their name or meaning, and `purejax-sc train CONFIG --print-config` the values in
-force. How to set them: [the command line](command-line.md#settings).
-
-Defaults suit small tasks; the configurations `atari`, `sokoban` and `go_9x9` have the paper's numbers. Labels such as
-L5 and N7 refer to the [readings chosen](algorithm.md#readings-chosen) where the papers leave a question open.
-
-This page is made by `purejax-sc keys --markdown`.
-"""
-
 
 class Key(NamedTuple):
     """A setting. name: dotted.   owner: a kind of network or TABULAR, or empty.   default: may be empty."""
@@ -36,11 +24,6 @@ class Key(NamedTuple):
     default: str
     values: str
     meaning: str
-
-    @property
-    def section(self) -> str:
-        """Owner or section that holds the key; empty at the top."""
-        return self.owner or self.name.rpartition(".")[0]
 
 
 def read_keys() -> Iterator[Key]:
@@ -62,22 +45,6 @@ def matching(pattern: str) -> list[Key]:
         return f"{key.name} {key.owner.removeprefix('purejax-sc ')} {key.meaning}"
 
     return [key for key in read_keys() if pattern.lower() in text(key).lower()]
-
-
-def to_markdown(known: Sequence[Key]) -> str:
-    """The page docs/keys.md: a table for each section."""
-    tables, about = [PAGE], sections() | {TABULAR: resolve(STUDY)}
-    for section, rows in groupby(known, lambda key: key.section):
-        title = f"## {section}\n\n{summary(about[section])}\n" if section in about else ""
-        tables.append(title or (f"### {section}\n" if section else "## The whole\n"))
-        tables.append("| key | default | values | meaning |\n|---|---|---|---|\n" + "".join(map(_row, rows)))
-    return "\n".join(tables)
-
-
-def summary(section: type) -> str:
-    """Return the subject of a section: the first sentence of its docstring."""
-    text = " ".join((section.__doc__ or "").split())
-    return text.partition(". ")[0].removesuffix(".") + "." if text else ""
 
 
 def meanings(section: Any) -> dict[str, str]:
@@ -141,8 +108,3 @@ def _bounds(schema: dict[str, Any]) -> str:
     words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
     bounds = {word: schema[name] for name, word in words.items() if name in schema and schema[name] < MOST}
     return "".join(f" {word} {show(bound)}" for word, bound in bounds.items())
-
-
-def _row(key: Key) -> str:
-    cells = (f"`{key.name}`", key.default, key.values, key.meaning)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"

@@ -1,7 +1,6 @@
 """Keys: each has a meaning, and what is shown of them is what the code says."""
 
-from pathlib import Path
-
+import keys_page
 import pytest
 
 from purejax_sc import config
@@ -10,23 +9,20 @@ from purejax_sc.config import NetworkConfig, reference
 from purejax_sc.config.reference import TABULAR, Key
 from purejax_sc.tabular.options import TabularOptions
 
-PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
-
 
 @pytest.fixture(scope="module")
 def known() -> dict[tuple[str, str], Key]:
     return {(key.name, key.owner): key for key in reference.read_keys()}
 
 
-def test_the_page_is_what_the_code_says(known: dict[tuple[str, str], Key]) -> None:
-    cure = "run: purejax-sc keys --markdown > docs/keys.md"
-    assert PAGE.read_text(encoding="utf-8") == reference.to_markdown(list(known.values())), cure
+def test_the_page_is_what_the_code_says() -> None:
+    assert keys_page.FILE.read_text(encoding="utf-8") == keys_page.page(), "run: python tools/keys_page.py"
 
 
 def test_every_key_and_section_has_a_meaning(known: dict[tuple[str, str], Key]) -> None:
     assert [key.name for key in known.values() if not key.meaning.endswith((".", ")"))] == []
     sections = {**reference.sections(), TABULAR: TabularOptions}
-    assert [name for name, section in sections.items() if not reference.summary(section)] == []
+    assert [name for name, section in sections.items() if not keys_page.summary(section)] == []
 
 
 def test_every_setting_is_a_key(known: dict[tuple[str, str], Key]) -> None:
