@@ -14,13 +14,12 @@ with postponed("matplotlib.pyplot", "seaborn"):  # by which it draws: a second f
     import gymnax
     from gymnax.environments import spaces
 
-_CONTINUOUS = ("Pendulum-v1", "MountainCarContinuous-v0", "PointRobot-misc", "Reacher-misc", "Swimmer-misc")
-_DOWNLOADS = ("MNISTBandit-bsuite",)  # fetches its images when it is made
+_DOWNLOADS = "MNISTBandit-bsuite"  # fetches its images when it is made
 
 
 def names() -> tuple[str, ...]:
-    """Registered environments with discrete actions."""
-    return tuple(f"gymnax/{name}" for name in gymnax.registered_envs if name not in _CONTINUOUS + _DOWNLOADS)
+    """Registered environments, also those with continuous actions, which `make` refuses."""
+    return tuple(f"gymnax/{name}" for name in gymnax.registered_envs if name != _DOWNLOADS)
 
 
 def make(config: Config) -> Env:

@@ -281,7 +281,7 @@ def test_garnet_never_terminates_and_is_truncated():
         ("minatar/asterix", {}, ["gymnax/Asterix-MinAtar"]),
         ("Garnett", {}, ["garnet"]),
         ("zzz", {}, ["garnet", "docs/configurations.md"]),  # nothing is near
-        ("gymnax/Pendulum-v1", {}, ["unknown env 'gymnax/Pendulum-v1'"]),
+        ("gymnax/Pendulum-v1", {}, ["Pendulum-v1 has continuous actions, but the agent needs discrete ones"]),
         ("pgx/go_4x4", {}, ["unknown env 'pgx/go_4x4'", "pgx/go_"]),
         ("pgx/backgammon", {}, ["unknown env 'pgx/backgammon'"]),  # a player moves several times in a row
         ("pgx/kuhn_poker", {}, ["unknown env 'pgx/kuhn_poker'"]),  # cards are hidden
