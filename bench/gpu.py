@@ -27,8 +27,13 @@ from purejax_sc import config as configs
 from purejax_sc.envs import make_env
 
 BREAKOUT = ["train.num_envs=32", "train.batch_sequences=96", "train.sequence_length=16", "train.replay_share=0.6667"]
-SWEEPS = {"minatar_breakout": (BREAKOUT, (1, 4, 16, 64, 256)), "go_5x5_planes": ([], (1, 10, 40))}
-QUICK_SWEEPS = {"smoke": ([], (1, 4))}
+SWEEPS = [
+    ("minatar_breakout", BREAKOUT, (1, 4, 16, 64, 256)),
+    ("minatar_breakout", [*BREAKOUT, "network.conv=matmul"], (1, 16, 256)),  # no grouped convolutions
+    ("minatar_breakout", [*BREAKOUT, "network.conv=banded"], (1, 16, 256)),
+    ("go_5x5_planes", [], (1, 10, 40)),
+]
+QUICK_SWEEPS = [("smoke", [], (1, 4)), ("minatar_breakout", ["network.conv=matmul"], (1, 2))]
 PAPER = {"sokoban": [], "atari": [], "go_9x9": ["train.data_shards=8"]}
 QUICK = {"smoke": [], "catch": []}
 ROUNDS, ITERATIONS = 3, 20
@@ -114,7 +119,7 @@ def table(header: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[st
 def page(quick: bool, profiled: bool, peaks: dict[str, float]) -> Iterator[str]:
     """The page, line by line, as it is measured."""
     yield f"# {jax.devices()[0].device_kind}, jax {jax.__version__}\n"
-    for name, (words, seeds) in (QUICK_SWEEPS if quick else SWEEPS).items():
+    for name, words, seeds in QUICK_SWEEPS if quick else SWEEPS:
         yield f"Seeds of `{' '.join([name, *words])}` side by side on one device:\n"
         if profiled:
             few = sorted({seeds[0], seeds[len(seeds) // 2], seeds[-1]})
