@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from purejax_sc import memory, networks
 from purejax_sc.agent import muesli
@@ -38,7 +38,7 @@ from purejax_sc.training.train_state import (
     no_returns,
     tree_bytes,
 )
-from purejax_sc.types import PRNG, Array, EnvSpec, Key, LearnerState, Params, Sequence
+from purejax_sc.types import PRNG, Array, EnvSpec, Key, LearnerState, Params, Sequence, Tree
 
 HostState = TrainState[np.ndarray, RingState | Nothing]
 
@@ -85,13 +85,12 @@ class Driver:
         self._replay = HostReplay(self._row, config.replay_capacity_sequences if config.replay_sequences else 0)
         memory.check(self._replay.num_bytes, memory.free_on_host(), "this machine", "replay.capacity")
         self._hyper = as_arrays(config.hyper)
-        self._act = jax.jit(make_act(partial(muesli.act, self._model, hyper=self._hyper)))
         # a copy of what acts: the update donates the learner's state
         self._acting = jax.jit(lambda learner: jax.tree.map(lambda x: x[0], learner.target))
         self._actors: Actors | None = None
 
     def compile(self) -> Program:
-        """Compile the update of a run. Raises ConfigError if more memory is needed than is free."""
+        """Compile the update and the acting of a run. Raises ConfigError if more memory is needed than is free."""
         start = time.perf_counter()
         row = jax.eval_shape(lambda: jax.tree.map(lambda x: x[None], self._init_row()))
         # what lives on the learner's devices as shapes with shardings, the rest as arrays
@@ -101,6 +100,7 @@ class Driver:
         rows = sharding.put_shapes(self._layout, rows, PartitionSpec(DATA))
         update = jax.jit(make_update(self._config, self._learner, self._layout), donate_argnums=0)
         self.update = update.lower(shapes.learner, rows, shapes.key, self._hyper).compile()
+        self._act = self._compile_act()  # not by an actor, whose thread could not be stopped meanwhile
         beside = self._replay.num_bytes if self._device.platform == "cpu" else 0
         memory.check_program(self.update, self._device, CURE, beside)
         sizes = {
@@ -176,6 +176,17 @@ class Driver:
     def _memory(self) -> Memory:
         num_envs = self._config.train.num_envs // self._config.host.actors
         return first_memory(self._config, self._spec, self._model, num_envs)
+
+    def _compile_act(self) -> Any:
+        def on_device(tree: Tree) -> Tree:
+            here = SingleDeviceSharding(self._device)
+            return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), tree)
+
+        learner, key = jax.eval_shape(self._init_row)
+        memory = jax.eval_shape(self._memory)
+        obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(memory.stack), *x.shape[1:]), x.dtype), self._row.obs)
+        act = jax.jit(make_act(partial(muesli.act, self._model, hyper=self._hyper)))
+        return act.lower(*on_device((learner.target, memory, obs, key))).compile()
 
     def _init_row(self) -> tuple[LearnerState, Key]:
         key_learner, key = jax.random.split(jax.random.key(self._config.seed, impl=PRNG))
