@@ -228,7 +228,8 @@ def test_listed_gymnax_environments_are_those_with_discrete_actions():
             environment, params = gymnax.make(name)
         if isinstance(environment.action_space(params), spaces.Discrete):
             discrete.append(name)
-    assert list(names()) == [f"gymnax/{name}" for name in discrete]
+    assert list(names()) == [f"gymnax/{name}" for name in registered]
+    assert [name for name in env_names() if name.startswith("gymnax/")] == [f"gymnax/{name}" for name in discrete]
 
 
 # --- Garnet ---
