@@ -8,8 +8,8 @@
 2. Updates of the configurations of paper size, in float32 and bfloat16: time, share of the device's peak and
    memory. `go_9x9` is one of eight parts of its batch, which no one device holds whole.
 
-`--profile` tells instead where the time of the sweeps goes: kernels started, time without a kernel, and kernels by
-kind. Kinds are guessed from names, so the longest kernels are listed, too.
+`--profile` tells instead where the time of the sweeps goes: kernels started, all of them and by kind (on a CPU summed
+over threads). Kinds are guessed from names, so the longest kernels are listed, too.
 """
 
 import argparse

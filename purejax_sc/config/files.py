@@ -116,7 +116,11 @@ def load(name: str | os.PathLike[str], *overrides: Settings, strict: bool = True
     """
     path = find(name)
     shown = printable(str(path))
-    tree = parse(path.read_bytes(), shown)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {shown}: {error.strerror}") from None
+    tree = parse(data, shown)
     if not isinstance(tree, dict):
         raise ConfigError(f"{shown} holds no mapping: start it with a line such as 'env: gymnax/Catch-bsuite'")
     return _with_settings(tree, overrides, strict)

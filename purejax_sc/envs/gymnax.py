@@ -1,4 +1,4 @@
-"""Adapter for gymnax (1.x): every registered environment with discrete actions."""
+"""Adapter for gymnax (1.x): every registered environment, of which those with discrete actions can be made."""
 
 from typing import Any
 

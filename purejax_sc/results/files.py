@@ -63,7 +63,7 @@ def reason(error: BaseException) -> str:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.EROFS, errno.EACCES, errno.ENOENT):
         if os.strerror(number) in text:
             return os.strerror(number)
-    return (text.strip().splitlines() or [type(error).__name__])[0][:120]
+    return (text.strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def unwritable(path: Path, error: OSError) -> RunError:

@@ -17,7 +17,7 @@ _FILES = (
     "config.yaml", "metrics.csv", "summary.json", "curves.png", "events.out.tfevents.*", ".*.tmp", "evaluation.json",
     "evaluation_search.png", "diagnosis.json", "diagnosis.png", CHECKPOINTS, DAMAGED, lock.LOCK,
 )  # fmt: skip
-OLDER = "a run of an earlier version is read by commit 68c11bc or, before its time, 85bead9"
+OLDER = "a run of an earlier version is read by commit 68c11bc or 075eb7c or, the oldest, by 85bead9"
 
 
 class Run(NamedTuple):
@@ -34,7 +34,7 @@ def claim(run: Run, resume: bool, force: bool) -> AbstractContextManager[None]:
 
 
 def start(run: Run, force: bool) -> None:
-    """Write config.yaml to a claimed directory, from which `force` removes an older run before. Raises RunError."""
+    """Write config.yaml to a claimed directory, from which `force` removes an older run. Raises RunError, OSError."""
     if force:
         _remove_run(run.out)
     run.out.mkdir(parents=True, exist_ok=True)

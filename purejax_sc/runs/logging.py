@@ -115,7 +115,7 @@ class RunLog:
         return summary
 
     def close(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Bring every file up to date, and return the summary. Raises RunError for what cannot be written."""
+        """Bring every file up to date, and return the summary. Raises RunError, OSError where it cannot be written."""
         try:
             if self._points:
                 self.save_metrics()
