@@ -47,8 +47,9 @@ def sweep(
       resume: resume the sweep in `out`, or begin it. It may have more settings and more seeds now.
 
     Returns:
-      The contents of sweep.json. A setting that diverges does not stop the others. Raises ConfigError, RunError, and
-      KeyboardInterrupt when the process is asked to stop; what was done stays.
+      The contents of sweep.json. A setting that diverges does not stop the others, nor does a program that fails: that
+      is raised at the end. Raises ConfigError, RunError, and KeyboardInterrupt when the process is asked to stop; what
+      was done stays.
     """
     settings = parse(name, words)
     if len(settings) == 1:
@@ -62,7 +63,9 @@ def sweep(
             failed = failed or reason
             if reason is None:
                 _write(out, settings, session.command)
-        return _write(out, settings, session.command, failed)
+        if failed:
+            raise RunError(f"a program failed, {out} has the others: {failed}")
+        return _write(out, settings, session.command)
 
 
 def parse(name: str, words: Sequence[str]) -> list[Setting]:
@@ -95,12 +98,12 @@ def _refuse_without_effect(settings: Sequence[Setting], axes: Mapping[str, Seque
             raise ConfigError(f"{key} has no effect with {switch}: leave it out, or sweep it apart")
 
 
-def _write(out: Path, settings: Sequence[Setting], command: str | None, failed: str | None = None) -> dict[str, Any]:
-    """Write tables and picture of the settings that have complete runs. Raises RunError, with `failed`, without any."""
+def _write(out: Path, settings: Sequence[Setting], command: str | None) -> dict[str, Any]:
+    """Write tables and picture of the settings that have complete runs. Raises RunError without any."""
     found = [(setting, experiments.read(out, setting.arm)) for setting in settings]
     results = [(setting, result) for setting, result in found if result is not None]
     if not results:
-        raise RunError(failed or f"no run of {out} is complete")
+        raise RunError(f"no run of {out} is complete")
     head = [*settings[0].values, "seed"]
     scores, points = [[*head, "final_return", "auc", "lost"]], [[*head, "env_steps", "episode_return"]]
     for setting, result in results:

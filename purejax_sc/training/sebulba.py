@@ -178,8 +178,9 @@ class Driver:
         return first_memory(self._config, self._spec, self._model, num_envs)
 
     def _compile_act(self) -> Any:
+        here = SingleDeviceSharding(self._device)
+
         def on_device(tree: Tree) -> Tree:
-            here = SingleDeviceSharding(self._device)
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), tree)
 
         learner, key = jax.eval_shape(self._init_row)

@@ -220,7 +220,7 @@ def test_a_bandit_pays_every_arm_its_own_reward():
     np.testing.assert_allclose(sorted(rewards), np.linspace(0, 1, 11), rtol=1e-6)
 
 
-def test_listed_gymnax_environments_are_those_with_discrete_actions():
+def test_all_of_gymnax_is_listed_and_what_has_discrete_actions_runs():
     registered = [name for name in gymnax.registered_envs if not name.startswith("MNIST")]  # that one downloads
     discrete = []
     for name in registered:

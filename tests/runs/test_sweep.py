@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from purejax_sc.cli.commands import main
 from purejax_sc.config import ConfigError
 from purejax_sc.results import plots
 from purejax_sc.results.curves import Curves
+from purejax_sc.results.files import RunError
+from purejax_sc.runs import experiments
 from purejax_sc.runs.experiments import Results
 from purejax_sc.runs.fit import as_program, program_of
 from purejax_sc.runs.sweep import Result, draw, parse, score
@@ -138,6 +141,21 @@ def test_a_sweep_of_one_setting_is_refused(tmp_path: Path, capsys, words: list[s
 def test_a_value_for_all_settings_may_be_that_of_an_arm_beside_its_baseline() -> None:
     settings = parse("smoke", ["sc.update=none,direct", "sc.unroll=2"])
     assert [setting.config.sc.unroll for setting in settings] == [2, 2]
+
+
+def test_a_program_that_fails_stops_no_other_and_is_told_at_the_end(tmp_path: Path, capsys, monkeypatch) -> None:
+    train = experiments.fit
+
+    def failing(job, session):
+        if job[0].config.sc.unroll == 2:
+            raise RunError("no room")
+        return train(job, session)
+
+    monkeypatch.setattr(experiments, "fit", failing)
+    with counting():
+        assert main(["sweep", "smoke", "sc.unroll=2,3", "--quiet", "--out", str(tmp_path / "new")]) == 2
+    assert re.fullmatch(r"purejax-sc: a program failed, .*new has the others: no room\n", capsys.readouterr().err)
+    assert [row["sc.unroll"] for row in rows_of(tmp_path / "new" / "sweep.csv")] == ["3"]
 
 
 def test_an_existing_directory_is_left_alone(smoke: Path, capsys) -> None:
